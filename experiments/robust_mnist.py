@@ -21,8 +21,8 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.data.open import open_data
 from margin.engine.loop import risk
-from margin.robust.attacks.black_box import random_search
 from margin.robust.attacks.gradient import Search, margin_loss, missed, pgd
+from margin.robust.attacks.square import square
 from margin.robust.attacks.threat_models import Threat
 from margin.robust.certificates.intervals import margin_bounds
 from margin.theory.prediction.risk import clopper_pearson
@@ -116,8 +116,8 @@ def judged(model: nn.Module, data: object, eps: float) -> dict[str, tuple[int, i
         white.append(alive)
         found = pgd(model, batch, margin_loss(CLASSES), threat, generator, search=search, goal=wrong)
         alive = alive & ~wrong(model(found.inputs), batch.targets)
-        points = random_search(model, batch, margin_loss(CLASSES), threat, generator, queries=QUERIES)
-        all_of_them.append(alive & ~wrong(model(points), batch.targets))
+        found = square(model, batch, margin_loss(CLASSES), threat, generator, queries=QUERIES, goal=wrong)
+        all_of_them.append(alive & ~found.broken)
     sure = torch.cat(certified)
     if bool((sure[index] & ~torch.cat(all_of_them)).any()):
         raise RuntimeError("an image is both certified and broken")

@@ -5,30 +5,32 @@ so the attacked accuracy never rises.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from margin.core.findings import Premise, Subject
 from margin.core.types import Batch, Domain
 from margin.engine.evaluation import counts, eval_mode, sample_examples
 from margin.engine.loop import NonFiniteError
-from margin.robust.attacks.black_box import Leaky, random_search
-from margin.robust.attacks.gradient import (
-    Search,
-    input_gradient,
-    labels_of,
-    margin_loss,
-    missed,
-    pgd,
-    stepped,
+from margin.robust.attacks.ensemble import (
+    FEW,
+    NOT_DIFFERENTIABLE,
+    Attacker,
+    Budget,
+    as_they_stand,
+    attackers_of,
+    in_logits,
+    wrong,
 )
+from margin.robust.attacks.gradient import Search, labels_of, margin_loss, missed, pgd, stepped
+from margin.robust.attacks.masking import Leaky, gradients_of
+from margin.robust.attacks.square import square
 from margin.robust.attacks.threat_models import Norm, Threat
 from margin.robust.certificates.certify import Certificates, certified
 from margin.robust.certificates.interval_arithmetic import NoIntervalRule
@@ -39,14 +41,11 @@ from margin.theory.prediction.risk import share_interval
 CHUNK = 128
 """Examples attacked and bounded at once."""
 
-QUERIES = 20
-"""Points that random search asks for in each ball, to see whether gradients are worth following."""
-
 BLIND_QUERIES = 200
-"""Points that it asks for where an input gradient is exactly 0."""
+"""Points that Square asks for where an input gradient is exactly 0."""
 
-FEW = 0.02
-"""Share of the right examples that gradients may miss: more, and they are masked."""
+ONE_STEP, STAND_IN = "FGSM", "a stand-in that is nowhere flat"
+"""Names of attacks beside those of the ensemble."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,8 +56,8 @@ class Curves:
         threats: The balls, growing.
         clean: Right as they are.
         stepped: Still right after one gradient step.
-        attacked: Still right after that and projected ascent; as ``stepped`` where it was not asked for
-            and the gradients are not masked.
+        attacked: Still right after that and the ensemble of attacks; as ``stepped`` where it was not asked
+            for and the gradients are not masked.
         certified: Right everywhere in the ball by the best bound; None where that was not asked for or
             a layer has no rule.
         weight: Weight of each example in the means.
@@ -66,6 +65,8 @@ class Curves:
         note: Which examples were taken.
         failure: Why there is no number.
         uncertified: Why nothing is certified, where that was asked for; "" else.
+        struck: How many examples each attack broke in each ball, beyond those before it.
+        remarks: What else a reader must know of the attacks.
     """
 
     threats: tuple[Threat, ...]
@@ -78,6 +79,8 @@ class Curves:
     note: str
     failure: str = ""
     uncertified: str = ""
+    struck: Mapping[str, Int[Tensor, " balls"]] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
 
     def share(self, right: Bool[Tensor, "*balls n"]) -> Float[Tensor, "*balls"]:
         """The weighted share of the examples that are right."""
@@ -159,7 +162,7 @@ def measure(
     shares: Sequence[float],
     limit: int,
     *,
-    search: Search | None = None,
+    budget: Budget | None = None,
     certify: bool = False,
     units: int = 0,
 ) -> Curves:
@@ -170,7 +173,7 @@ def measure(
         norm: Norm of the balls.
         shares: Their radii as shares of the domain's size.
         limit: Examples at most.
-        search: Projected ascent, beside the one step; None leaves it out.
+        budget: Of the ensemble of attacks, beside the one step; None leaves it out.
         certify: Whether certificates are asked for.
         units: Units of a layer at most that these tighten one by one, of examples that no attack broke.
 
@@ -183,7 +186,7 @@ def measure(
     sample = take(subject, subject.domain, limit)
     failure, parts = "", []
     try:
-        parts = [_attacked(subject, chunk, threats, search) for chunk in sample.chunks]
+        parts = [_attacked(subject, chunk, threats, budget) for chunk in sample.chunks]
     except NonFiniteError as error:
         failure = str(error)
     if failure or not parts:
@@ -208,11 +211,13 @@ def measure(
         premises=_premises(subject, parts, words),
         note=sample.note,
         uncertified=refusal,
+        struck=_summed(parts),
+        remarks=tuple(dict.fromkeys(remark for part in parts for remark in part.remarks)),
     )
 
 
 class _Part(NamedTuple):
-    """What was found in one chunk."""
+    """What was found in one chunk; ``missed`` counts what attacks broke that read no gradient, at last."""
 
     clean: Tensor
     stepped: Tensor
@@ -220,52 +225,62 @@ class _Part(NamedTuple):
     steady: bool
     blind: Tensor
     missed: Tensor
+    broken: int = 0
+    struck: Mapping[str, Tensor] = {}
+    remarks: tuple[str, ...] = ()
 
 
-def _attacked(subject: Subject, batch: Batch, threats: Sequence[Threat], search: Search | None) -> _Part:
-    x, model = batch.inputs[0], subject.model
-    losses = (subject.objective, margin_loss(subject.task))
+def _attacked(subject: Subject, batch: Batch, threats: Sequence[Threat], budget: Budget | None) -> _Part:
+    x, model, struck = batch.inputs[0], subject.model, {}
     with eval_mode(model) as generator, torch.no_grad():
         outputs, again = model(x), model(x)
         clean = ~_wrong(subject, outputs, batch)
-        slopes = [input_gradient(model, batch, loss, generator).gradient for loss in losses]
+        task, remarks = in_logits(subject.task, outputs)
+        found = gradients_of(model, batch, (subject.objective, margin_loss(task)), generator)
         alive, rows = clean, []
         for threat in threats:
-            for slope in slopes if threat.eps > 0 else ():
+            for slope in found.slopes if threat.eps > 0 else ():
                 alive = alive & ~_wrong(subject, model(stepped(x, slope, threat)), batch)
             rows.append(alive)
-        steps = climbs = torch.stack(rows)
-        if search is not None:
-            climbs = _downwards(steps, subject, batch, threats, partial(_climb, subject, search, generator))
-        blind = clean & ~torch.stack([slope.flatten(1).any(1) for slope in slopes]).any(0)
-        left = _beyond_gradients(climbs, blind, subject, batch, threats, search, generator)
+        steps = left = torch.stack(rows)
+        struck[ONE_STEP] = (clean & ~steps).sum(1).cpu()
+        missed = torch.zeros_like(struck[ONE_STEP])
+        asked = () if budget is None else attackers_of(found.model, task, outputs, budget, generator)
+        for attacker in (*asked, *_blindly(subject, outputs, generator, slope=not found.lacking)):
+            seen = left & (~found.blind if attacker in asked else found.blind)
+            after = _downwards(seen, subject, batch, threats, attacker.move) | (left & ~seen)
+            fallen = (left & ~after).sum(1).cpu()
+            struck[attacker.name] = struck.get(attacker.name, 0) + fallen
+            missed = missed + fallen * (not attacker.reads_gradients)
+            left = after
+    if found.lacking:
+        remarks = (*remarks, NOT_DIFFERENTIABLE.format(found.lacking))
     steady = torch.allclose(outputs, again, rtol=1e-5)
-    missed = (climbs & ~left).sum(1).cpu()
-    return _Part(clean.cpu(), steps.cpu(), left.cpu(), steady, blind.cpu(), missed)
+    parts = clean.cpu(), steps.cpu(), left.cpu(), steady, (found.blind & clean).cpu(), missed
+    return _Part(*parts, int((found.broken & clean).sum()), struck, remarks)
 
 
-# Seven parameters: what one chunk is attacked with.
-def _beyond_gradients(
-    alive: Tensor,
-    blind: Tensor,
-    subject: Subject,
-    batch: Batch,
-    threats: Sequence[Threat],
-    search: Search | None,
-    generator: Generator,
-) -> Tensor:
-    """The examples that random search leaves too, and where the gradient is 0 one that leaks as well."""
-    sighted, unseen = alive & ~blind, alive & blind
-    if search is not None:
-        short = partial(_search, subject, QUERIES, generator)
-        sighted = _downwards(sighted, subject, batch, threats, short)
-    if bool(unseen.any()):
-        stand_in = replace(subject, model=Leaky(subject.model))
-        climb = partial(_climb, stand_in, search or Search(), generator)
-        unseen = _downwards(unseen, subject, batch, threats, climb)
-        long = partial(_search, subject, BLIND_QUERIES, generator)
-        unseen = _downwards(unseen, subject, batch, threats, long)
-    return sighted | unseen
+def _blindly(subject: Subject, outputs: Tensor, generator: Generator, *, slope: bool) -> tuple[Attacker, ...]:
+    """The attacks where the gradient is 0: along one that leaks, where one has a slope, and along none."""
+    loss, stand_in, goal = margin_loss(subject.task), Leaky(subject.model), missed(subject.task)
+    leaking = margin_loss(as_they_stand(subject.task, outputs))  # what leaks is no probability any more
+
+    def climb(threat: Threat, batch: Batch) -> Tensor:
+        return pgd(stand_in, batch, leaking, threat, generator, search=Search()).inputs
+
+    def search(threat: Threat, batch: Batch) -> Tensor:
+        queries = BLIND_QUERIES
+        return square(subject.model, batch, loss, threat, generator, queries=queries, goal=goal).inputs
+
+    made = [Attacker(STAND_IN, climb, reads_gradients=False)] if slope else []
+    return (*made, Attacker("Square", search, reads_gradients=False))
+
+
+def _summed(parts: Sequence[_Part]) -> dict[str, Tensor]:
+    """How many examples of all chunks each attack broke; without the stand-in, where it broke none."""
+    names = dict.fromkeys(name for part in parts for name in part.struck)
+    total = {name: sum(part.struck.get(name, torch.zeros(1)) for part in parts) for name in names}
+    return {name: counts for name, counts in total.items() if name != STAND_IN or bool(counts.any())}
 
 
 def _downwards(
@@ -282,39 +297,25 @@ def _downwards(
     """
     rows, tried = [], torch.ones_like(alive[0])
     for row, threat in zip(alive.flip(0), reversed(threats), strict=True):
-        left = _left(row & tried, subject, batch, threat, partial(move, threat))
+        left = _left(row & tried, subject, batch, threat, move)
         rows.append(left | (row & ~tried))
         tried = ~rows[-1]
     return torch.stack(rows[::-1])
 
 
 def _left(
-    alive: Tensor, subject: Subject, batch: Batch, threat: Threat, move: Callable[[Batch], Tensor]
+    alive: Tensor, subject: Subject, batch: Batch, threat: Threat, move: Callable[[Threat, Batch], Tensor]
 ) -> Tensor:
     """The examples that are alive and stay so when their inputs are moved."""
     index = alive.nonzero().flatten()
     if threat.eps == 0 or len(index) == 0:
         return alive
     part = Batch((batch.inputs[0][index],), labels_of(batch)[index])
-    return alive.index_put((index,), ~_wrong(subject, subject.model(move(part)), part))
-
-
-def _climb(subject: Subject, search: Search, generator: Generator, threat: Threat, batch: Batch) -> Tensor:
-    """The point of largest margin loss: wrong if any point of the ascent is, for the loss then exceeds 0."""
-    loss = margin_loss(subject.task)
-    return pgd(subject.model, batch, loss, threat, generator, search=search).inputs
-
-
-def _search(subject: Subject, queries: int, generator: Generator, threat: Threat, batch: Batch) -> Tensor:
-    """The point of largest margin loss that random search meets."""
-    loss = margin_loss(subject.task)
-    return random_search(subject.model, batch, loss, threat, generator, queries=queries)
+    return alive.index_put((index,), ~_wrong(subject, subject.model(move(threat, part)), part))
 
 
 def _wrong(subject: Subject, outputs: Tensor, batch: Batch) -> Tensor:
-    if bool(outputs.isnan().any()):
-        raise NonFiniteError("the model's outputs are NaN inside the domain")
-    return missed(subject.task)(outputs, labels_of(batch))
+    return wrong(missed(subject.task), outputs, labels_of(batch))
 
 
 def _certified(
@@ -352,15 +353,16 @@ def _premises(subject: Subject, parts: Sequence[_Part], methods: str | None) -> 
 
 
 def _unmasked(parts: Sequence[_Part]) -> Premise:
-    """Whether the input gradients lead somewhere: few are 0, and random search finds little beyond them."""
+    """Whether the input gradients lead somewhere: few are 0, and attacks without them find little beyond."""
     right = max(sum(int(part.clean.sum()) for part in parts), 1)
-    blind = sum(int(part.blind.sum()) for part in parts)
+    blind, broken = sum(int(part.blind.sum()) for part in parts), sum(part.broken for part in parts)
     missed = int(torch.stack([part.missed for part in parts]).sum(0).max())
     evidence = (
-        f"the input gradient is exactly 0 at {blind} of the {right} right examples ({blind / right:.1%}); "
-        f"in one ball random search, or a stand-in that is nowhere flat, broke {missed} more"
+        f"the input gradient is exactly 0 at {blind} of the {right} right examples ({blind / right:.1%})"
+        + (f", and not finite at {broken} ({broken / right:.1%})" if broken else "")
+        + f"; in one ball random search (Square), or {STAND_IN}, broke {missed} more"
     )
-    few = blind <= FEW * right and missed <= max(1, FEW * right)
+    few = blind <= FEW * right and broken <= FEW * right and missed <= max(1, FEW * right)
     text = "the gradients that the attacks follow are not masked"
     return Premise(text, "sampled" if few else "refuted", evidence)
 

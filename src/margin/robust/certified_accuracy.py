@@ -8,11 +8,11 @@ import torch
 from margin.core.findings import Finding, Subject
 from margin.engine.evaluation import eval_mode
 from margin.robust.accuracy_curves import balls, measure, take
-from margin.robust.attacks.gradient import Search, labels_of
+from margin.robust.attacks.gradient import labels_of
 from margin.robust.certificates.certify import UNITS, ball_of
 from margin.robust.certificates.intervals import margin_bounds
 from margin.robust.certificates.linear_bounds import crown_margins
-from margin.robust.sandwich import SHARES, STEPS, between, linf_sandwich
+from margin.robust.sandwich import SHARES, between, light, linf_sandwich
 
 FEW = 32
 SAMPLES = 500
@@ -59,7 +59,7 @@ def l2_certificate(
 
     Reference: Zhang et al. (2018), Theorem 3.2; Madry et al. (2018), Section 2.1.
     """
-    curves = measure(subject, "l2", shares, limit, search=Search(steps=STEPS), certify=True, units=units)
+    curves = measure(subject, "l2", shares, limit, budget=light(), certify=True, units=units)
     statement = (
         f"Of {curves.note}, the share still classified right when an input may move by a Euclidean length of "
         "eps: attacks show at most this share, linear bounds (CROWN) certify the promised one"

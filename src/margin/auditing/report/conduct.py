@@ -68,7 +68,7 @@ def _shifted(evidence: Evidence) -> list[Sentence]:
 def _attacked(evidence: Evidence) -> list[Sentence]:
     """The smallest change of the inputs that breaks it, and the certificate below it."""
     if SANDWICH in evidence.findings:
-        return _fallen(evidence)
+        return [*_fallen(evidence), *_masked(evidence)]
     refusal = evidence.refusal(SANDWICH)
     if not refusal or "class label" in refusal:
         return []
@@ -118,6 +118,18 @@ def _fallen(evidence: Evidence) -> list[Sentence]:
     how = "Train with --rule pgd" if evidence.is_run else "Train on attacked inputs (margin train --rule pgd)"
     todo = f"{how}, or keep its inputs from who may change them." if level in ("bad", "warn") else ""
     return [Sentence("moves", level, f"{text}{certified}.", todo, (SANDWICH,))]
+
+
+def _masked(evidence: Evidence) -> list[Sentence]:
+    """That the gradients lead attacks astray, so that what these leave right says little."""
+    found = evidence.findings[SANDWICH]
+    masks = [p for p in found.premises if p.status == "refuted" and p.text.endswith("are not masked")]
+    if not masks:
+        return []
+    text = f"Gradient masking: attacks that follow its gradients are led astray ({masks[0].evidence})"
+    text += "; how much they leave right is no sign of robustness."
+    todo = "Attack the model without what is flat, rounded or not differentiable in it."
+    return [Sentence("moves", "warn", text, todo, (SANDWICH,))]
 
 
 def _at_most(evidence: Evidence, place: int) -> str:

@@ -1,19 +1,19 @@
-"""Random search and the stand-in that is nowhere flat: in the ball, better than chance."""
+"""Masked gradients: flat, rounded, not finite, not to be had; found out, attacked all the same, said."""
 
 import pytest
 import torch
 from torch import nn
 
+from margin import audit
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch, Domain
 from margin.engine.loop import risk
 from margin.robust import accuracy_curves
 from margin.robust.accuracy_curves import measure
-from margin.robust.attacks.black_box import Leaky, random_search
-from margin.robust.attacks.gradient import Search, margin_loss
+from margin.robust.attacks.masking import Leaky
 from margin.robust.attacks.threat_models import Threat
-from margin.robust.sandwich import linf_fgsm, linf_sandwich
+from margin.robust.sandwich import light, linf_fgsm, linf_sandwich
 
 
 class Saturated(nn.Module):
@@ -125,38 +125,10 @@ def test_more_than_one_in_fifty_that_gradients_miss_in_some_ball_refutes(right, 
 def test_scores_on_a_grid_are_broken_by_values_alone():
     model = linear()
     x, y = data(model)
-    curves = measure(subject(Steps(model), x, y), "linf", (0.0, 0.01), 300, search=Search())
+    curves = measure(subject(Steps(model), x, y), "linf", (0.0, 0.01), 300, budget=light())
     assert torch.equal(curves.stepped[1], curves.clean)
     truth = linear_truth(model, x, y, 0.05).double().mean()
     assert curves.share(curves.attacked)[1] < truth + 0.15
-
-
-@pytest.mark.parametrize("norm", ["linf", "l2"])
-@pytest.mark.parametrize("shape", [(20,), (1, 4, 5)])
-def test_random_search_stays_in_the_ball_and_beats_as_many_random_points(norm, shape):
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 3))
-    x = torch.rand(100, *shape)
-    batch = Batch((x,), model(x).argmax(1))
-    loss, generator = margin_loss(CLASSES), torch.Generator().manual_seed(0)
-    threat = Threat(Domain(torch.tensor(0.0), torch.tensor(1.0)), 0.2, norm)
-    found = random_search(model, batch, loss, threat, generator, queries=100)
-    assert (threat.size(found, x) <= 0.2 * (1 + 1e-6)).all() and threat.domain.contains(found)
-    with torch.no_grad():
-        own = loss(model, batch._replace(inputs=(found,)), generator)
-        points = [threat.random_point(x, generator) for _ in range(100)]
-        chance = torch.stack([loss(model, batch._replace(inputs=(y,)), generator) for y in points]).amax(0)
-    assert own.mean() > chance.mean() + 0.2 * chance.std()
-    assert (own > chance).double().mean() > 0.8
-
-
-def test_with_one_query_the_ball_is_left_at_a_corner():
-    x = torch.full((6, 8), 0.5)
-    threat = Threat(Domain(torch.tensor(0.0), torch.tensor(1.0)), 0.1)
-    batch = Batch((x,), torch.zeros(6, dtype=torch.long))
-    generator = torch.Generator().manual_seed(0)
-    found = random_search(nn.Linear(8, 2), batch, margin_loss(CLASSES), threat, generator, queries=1)
-    torch.testing.assert_close((found - x).abs(), torch.full((6, 8), 0.1))
 
 
 def test_the_stand_in_has_a_slope_and_the_order_where_functions_are_flat():
@@ -168,3 +140,109 @@ def test_the_stand_in_has_a_slope_and_the_order_where_functions_are_flat():
     assert torch.equal(nn.Softmax(1)(x), x.softmax(1))  # outside nothing leaks
     threat = Threat(Domain(torch.tensor(0.0), torch.tensor(1.0)), 0.1)
     assert torch.equal(threat.project(x.detach().clamp(0, 1), x.detach().clamp(0, 1)), x.detach().clamp(0, 1))
+
+
+class Rounded(torch.autograd.Function):
+    """Rounding, with no backward pass written."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return (x * 20).round() / 20
+
+
+class Quantized(nn.Module):
+    """Inputs rounded to a grid of steps of .05."""
+
+    def __init__(self, model, how):
+        super().__init__()
+        self.model, self.how = model, how
+
+    def forward(self, x):
+        return self.model(self.how(x))
+
+
+HOWS = {
+    "round": lambda x: (x * 20).round() / 20,
+    "no backward": Rounded.apply,
+    "detached": lambda x: x.detach(),
+}
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_quantized_inputs_are_attacked_all_the_same_and_the_reason_is_said(how):
+    model = linear()
+    x, y = data(model)
+    x = (x * 20).round() / 20
+    y = model(x).argmax(1)
+    made = subject(Quantized(model, HOWS[how]), x, y)
+    finding = linf_sandwich(made, shares=(0.0, 0.02))
+    truth = linear_truth(model, x, y, 0.1).double().mean().item()  # the ball's corners lie on the grid
+    assert truth < 0.5 and truth - 1e-9 <= finding.value[1] <= truth + 0.25
+    masked = next(p for p in finding.premises if "masked" in p.text)
+    assert masked.status == "refuted" and "exactly 0 at 300 of the 300" in masked.evidence
+    assert finding.verdict is Verdict.UNFOUNDED
+    said = any("cannot be differentiated by its input" in r for r in finding.remarks)
+    assert said == (how == "no backward")
+
+
+class Cusp(nn.Module):
+    """Scores plus |x - c|^(1/2), of no finite slope at c."""
+
+    def __init__(self, model, at):
+        super().__init__()
+        self.model, self.at = model, at
+
+    def forward(self, x):
+        root = (x - self.at).square().sum(1, keepdim=True).sqrt().sqrt()
+        return self.model(x) + root * 1e-3 * torch.tensor([1.0, 2.0, 3.0])
+
+
+def test_gradients_that_are_not_finite_are_counted_and_followed_elsewhere():
+    model = linear()
+    x, y = data(model)
+    x[:9] = 0.5
+    cusp = Cusp(model, x[:1].clone())
+    y = cusp(x).argmax(1)
+    finding = linf_sandwich(subject(cusp, x, y), shares=(0.0, 0.01))
+    masked = next(p for p in finding.premises if "masked" in p.text)
+    assert "not finite at 9 (3.0%)" in masked.evidence and masked.status == "refuted"  # above 2 %
+    assert "exactly 0 at 0 of the 300" in masked.evidence
+    truth = linear_truth(model, x, y, 0.05).double().mean().item()
+    assert abs(finding.value[1].item() - truth) < 0.05
+    few = linf_sandwich(subject(cusp, x[6:], y[6:]), shares=(0.0, 0.01))
+    masked = next(p for p in few.premises if "masked" in p.text)
+    assert "not finite at 3 (1.0%)" in masked.evidence and masked.status == "sampled"
+
+
+def test_each_attack_is_told_what_it_broke_beyond_those_before():
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 3))
+    x, y = data(model, 200)
+    curves = measure(subject(model, x, y), "linf", (0.0, 0.02), 200, budget=light())
+    assert list(curves.struck) == ["FGSM", "APGD-CE", "APGD-DLR", "FAB", "Square"]
+    total = sum(int(counts[1]) for counts in curves.struck.values())
+    assert total == int(curves.clean.sum() - curves.attacked[1].sum()) > 20
+    finding = linf_sandwich(subject(model, x, y), shares=(0.0, 0.02))
+    assert f"FGSM 0/{int(curves.struck['FGSM'][1])}" in finding.remarks[-1]
+
+
+def test_probabilities_are_attacked_by_their_logarithms_and_that_is_said():
+    # Of a softmax so sharp that its probabilities have no slope, logarithms have: no premise is refuted.
+    model = linear()
+    x, y = data(model)
+    sharp, plain = subject(Saturated(60.0, model), x, y), subject(model, x, y)
+    by_log = linf_sandwich(sharp, shares=(0.0, 0.01))
+    assert any("their logarithms" in r for r in by_log.remarks)
+    assert not any("their logarithms" in r for r in linf_sandwich(plain, shares=(0.0, 0.01)).remarks)
+    truth = linear_truth(model, x, y, 0.05).double().mean().item()
+    assert truth - 1e-9 <= by_log.value[1] <= truth + 0.02
+
+
+def test_the_audits_screen_says_that_gradients_are_masked():
+    model = linear()
+    x, y = data(model, 60)
+    names = ["robust/linf.sandwich"]
+    screen = " ".join(str(audit(Steps(model), (x, y), domain=(0, 1), task="logits", claims=names)).split())
+    assert "Gradient masking: attacks that follow its gradients are led astray" in screen
+    screen = " ".join(str(audit(model, (x, y), domain=(0, 1), task="logits", claims=names)).split())
+    assert "Gradient masking" not in screen
