@@ -38,7 +38,7 @@ FORMATS = (
         record={
             **TOKENS,
             **LONG,
-            "columns?": [{"name": str, "kind": Literal["text"]}],
+            "columns?": [{"name": str, "kind": Literal["text", "tokens"]}],
             "target?": {"name": str, "kind": Literal["number", "category", "boolean", "date"]},
             "missing?": str,
             "ignored?": list[str],
