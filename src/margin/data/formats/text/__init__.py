@@ -26,7 +26,7 @@ FORMATS = (
         encoder="margin.data.formats.text.sources:encode_text",
         prefix=True,
         gives={"vocab_size": "tokens"},
-        record={**TOKENS, "shape": ["positive"]},
+        record={**TOKENS, "shape": ["positive"], "stride?": "positive"},
     ),
     Format(
         name="texts",
