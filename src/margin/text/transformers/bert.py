@@ -189,61 +189,36 @@ def pooled(z: Tensor, lengths: Tensor | None, pool: Pool) -> Float[Tensor, "batc
     return z[:, 0] if pool == "first" else mean(z, lengths)
 
 
-class TextClassifier(nn.Module):
-    r"""Class logits of a text, :math:`W \tanh(V z_1 + c) + b`, z_1 the vector of its first token, [CLS].
+class TextHead(nn.Module):
+    r"""Class logits or a real number of a text, :math:`W \tanh(V z_1 + c) + b`, z_1 the vector of [CLS].
 
     Args:
         body: The encoder.
-        num_classes: Number of logits.
+        num_classes: Number of logits; 0 reads one real number.
         pool: What is read: the first token, or the mean over the tokens.
         dropout: Probability with which a number of what is read is set to 0 in training.
 
-    Reference: Devlin et al. 2019, Section 4.1.
+    Reference: Devlin et al. 2019, Section 4.1 (a real number: its STS-B).
     """
 
-    def __init__(self, body: Bert, num_classes: int, *, pool: Pool = "first", dropout: float = 0.1) -> None:
+    def __init__(
+        self, body: Bert, *, num_classes: int = 0, pool: Pool = "first", dropout: float = 0.1
+    ) -> None:
         super().__init__()
-        self.body, self.pool = body, pool
+        self.body, self.pool, self.num_classes = body, pool, num_classes
         self.pooler = nn.Linear(body.output_size, body.output_size)
         self.dropout = nn.Dropout(check_dropout(dropout))
-        self.head = nn.Linear(body.output_size, num_classes)
+        self.head = nn.Linear(body.output_size, num_classes or 1)
         for layer in (self.pooler, self.head):
             drawn_normal(layer)
 
     def forward(
         self, tokens: Texts, lengths: Lengths | None = None, segments: Texts | None = None
-    ) -> Float[Tensor, "batch classes"]:
-        """The logits of each text."""
+    ) -> Float[Tensor, " batch *classes"]:
+        """The logits of each text, or its number."""
         z = pooled(self.body(tokens, lengths, segments), lengths, self.pool)
-        return self.head(self.dropout(torch.tanh(self.pooler(z))))
-
-
-class TextRegressor(nn.Module):
-    """One real number of a text, read as :class:`TextClassifier` reads it.
-
-    Args:
-        body: The encoder.
-        pool: What is read: the first token, or the mean over the tokens.
-        dropout: Probability with which a number of what is read is set to 0 in training.
-
-    Reference: Devlin et al. 2019, Section 4.1 (STS-B).
-    """
-
-    def __init__(self, body: Bert, *, pool: Pool = "first", dropout: float = 0.1) -> None:
-        super().__init__()
-        self.body, self.pool = body, pool
-        self.pooler = nn.Linear(body.output_size, body.output_size)
-        self.dropout = nn.Dropout(check_dropout(dropout))
-        self.head = nn.Linear(body.output_size, 1)
-        for layer in (self.pooler, self.head):
-            drawn_normal(layer)
-
-    def forward(
-        self, tokens: Texts, lengths: Lengths | None = None, segments: Texts | None = None
-    ) -> Float[Tensor, " batch"]:
-        """The number of each text."""
-        z = pooled(self.body(tokens, lengths, segments), lengths, self.pool)
-        return self.head(self.dropout(torch.tanh(self.pooler(z))))[:, 0]
+        found = self.head(self.dropout(torch.tanh(self.pooler(z))))
+        return found if self.num_classes else found[:, 0]
 
 
 class TokenClassifier(nn.Module):
@@ -292,15 +267,15 @@ class SpanReader(nn.Module):
 
     def forward(
         self, tokens: Texts, lengths: Lengths | None = None, segments: Texts | None = None
-    ) -> Float[Tensor, "batch time 2"]:
-        """The logits of each token."""
-        logits = self.head(self.dropout(self.body(tokens, lengths, segments)))
+    ) -> Float[Tensor, "batch 2 time"]:
+        """The logits of each token's being the first, and of its being the last."""
+        logits = self.head(self.dropout(self.body(tokens, lengths, segments))).transpose(1, 2)
         allowed = torch.ones_like(tokens, dtype=torch.bool)
         if lengths is not None:
             allowed = valid(lengths, tokens.shape[1])
         if segments is not None:
             allowed = allowed & (segments == 1)
-        return logits.masked_fill(~allowed[:, :, None], torch.finfo(logits.dtype).min)
+        return logits.masked_fill(~allowed[:, None], torch.finfo(logits.dtype).min)
 
 
 class MaskedModel(nn.Module):
@@ -348,8 +323,12 @@ class MaskedModel(nn.Module):
         return self.next(torch.tanh(self.pooler(z[:, 0])))
 
 
-classifier = headed(Bert, TextClassifier, "An encoder over the tokens of a text, to class logits.")
-regressor = headed(Bert, TextRegressor, "An encoder over the tokens of a text, to one real number.")
+classifier = headed(
+    Bert, TextHead, "An encoder over the tokens of a text, to class logits.", dictated=("num_classes",)
+)
+regressor = headed(
+    Bert, TextHead, "An encoder over the tokens of a text, to one real number.", without=("num_classes",)
+)
 tagger = headed(Bert, TokenClassifier, "An encoder over the tokens of a text, to class logits of each.")
 reader = headed(Bert, SpanReader, "An encoder over a question and a text, to the ends of the answer.")
 masked = headed(
