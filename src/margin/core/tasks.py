@@ -298,38 +298,38 @@ TAGS = replace(PIXEL_CLASSES, name="tags")
 """One logit per class at every token of a text, (batch, time, classes); a term is a token."""
 
 
-def span_loss(logits: Float[Tensor, "batch time 2"], spans: Int[Tensor, "batch 2"]) -> PerExample:
+def span_loss(logits: Float[Tensor, "batch 2 time"], spans: Int[Tensor, "batch 2"]) -> PerExample:
     """-log p(start) - log q(end) of each example, p and q the softmax over the places.
 
     Reference: Devlin, Chang, Lee and Toutanova 2019, Section 4.2.
     """
-    start, end = logits.unbind(-1)
+    start, end = logits.unbind(1)
     return F.cross_entropy(start, spans[:, 0], reduction="none") + F.cross_entropy(
         end, spans[:, 1], reduction="none"
     )
 
 
-def best_span(logits: Float[Tensor, "batch time 2"]) -> tuple[Int[Tensor, " batch"], Int[Tensor, " batch"]]:
+def best_span(logits: Float[Tensor, "batch 2 time"]) -> tuple[Int[Tensor, " batch"], Int[Tensor, " batch"]]:
     """The places start <= end of the largest sum of logits, in O(time).
 
     Of each end the best start is the first of the largest among those not after it. A place of logits -inf is
     never chosen, if there is another.
     """
-    start, end = logits.unbind(-1)
+    start, end = logits.unbind(1)
     best, first = start.cummax(1)
     # torch's cummax takes the last of several largest; scores are what is compared, so either is a maximum
     last = (best + end).argmax(1)
     return first.gather(1, last[:, None]).squeeze(1), last
 
 
-def span_exact(logits: Float[Tensor, "batch time 2"], spans: Int[Tensor, "batch 2"]) -> PerExample:
+def span_exact(logits: Float[Tensor, "batch 2 time"], spans: Int[Tensor, "batch 2"]) -> PerExample:
     """1 where the best span is the answer's, else 0; a row with a NaN is never right."""
     start, end = best_span(logits)
     right = (start == spans[:, 0]) & (end == spans[:, 1]) & ~logits.isnan().flatten(1).any(1)
     return right.to(logits.dtype)
 
 
-def span_f1(logits: Float[Tensor, "batch time 2"], spans: Int[Tensor, "batch 2"]) -> PerExample:
+def span_f1(logits: Float[Tensor, "batch 2 time"], spans: Int[Tensor, "batch 2"]) -> PerExample:
     """The F1 score of the tokens of the best span against those of the answer, by their places.
 
     Reference: Rajpurkar, Zhang, Lopyrev and Liang 2016, Section 6.1, whose tokens are words.
@@ -343,13 +343,13 @@ def span_f1(logits: Float[Tensor, "batch time 2"], spans: Int[Tensor, "batch 2"]
 
 def _predict_span(logits: Tensor) -> dict[str, Tensor]:
     start, end = best_span(logits)
-    places = logits.log_softmax(1)
+    places = logits.log_softmax(-1)
     at = torch.arange(len(logits), device=logits.device)
-    return {"start": start, "end": end, "probability": (places[at, start, 0] + places[at, end, 1]).exp()}
+    return {"start": start, "end": end, "probability": (places[at, 0, start] + places[at, 1, end]).exp()}
 
 
 SPANS = Task("spans", span_loss, {"exact": span_exact, "f1": span_f1}, _predict_span)
-"""The logits of an answer's start and end, (batch, time, 2); -inf where none can be, as in the question."""
+"""The logits of an answer's start and end, (batch, 2, time); -inf where none can be, as in the question."""
 
 SERIES = Task("series", squared_error, {"mse": squared_error, "mae": absolute_error}, _predict_series)
 """The values of each target at each step ahead; outputs and targets have one shape."""

@@ -89,7 +89,7 @@ def raw_arrays(
     seen = seen_as(inputs_of(x, name, copy=False))  # what is cut into parts is copied then
     inputs, notes = seen.inputs, list(seen.notes)
     targets, kind, classes = _targets_if(y, len(inputs), name, task, classes)
-    notes += renamed_in(y)
+    notes += [*renamed_in(y), *_amounts_in(x, inputs)]
     wide, said = wide_of(inputs, targets, kind)
     official = None
     if test_arrays is not None:
@@ -110,6 +110,21 @@ def raw_arrays(
         encoding=seen.encoding if domain is None else {},
         notes=(*notes, *said),
     )
+
+
+def _amounts_in(x: Array, inputs: Tensor) -> list[str]:
+    """What is said of rows of whole numbers, which may be tokens: that they are read as amounts."""
+    kind = getattr(getattr(x, "dtype", None), "kind", "") or str(getattr(x, "dtype", ""))
+    if inputs.ndim != 2 or kind not in ("i", "torch.int64", "torch.int32") or inputs.shape[1] < 2:
+        return []
+    low, high = (end.item() for end in inputs.aminmax())
+    if low < 0 or high < 2:
+        return []
+    return [
+        f"the inputs are whole numbers, {low:g} .. {high:g}: they are read as amounts; if they are tokens, "
+        "write them with their targets y into an .npz and read texts:FILE, or sequences:FILE with "
+        "--data.whole tokens"
+    ]
 
 
 def _targets_if(

@@ -45,8 +45,9 @@ KINDS = {
 
 
 TEXTS = {
-    "texts": "choose the column of a table that holds them, --data.text COLUMN, or read a folder of class "
-    "folders as texts:FOLDER",
+    "texts": "choose the column of a table that holds them, --data.text COLUMN, or --data.tokens COLUMN of "
+    "whole numbers that are tokens, or read a folder of class folders, or arrays of such numbers, as "
+    "texts:PATH",
     "tagged": "read a file of them as tagged:{}",
     "questions": "read a file of them as questions:{}",
     "corpus": "read a file or folder of them as corpus:{}",

@@ -6,7 +6,7 @@ import torch
 from margin.text.convolution.text_cnn import (
     MeanVector,
     NgramFilters,
-    TextClassifier,
+    TextHead,
     bag_classifier,
     classifier,
     regressor,
@@ -15,10 +15,10 @@ from margin.text.convolution.text_cnn import (
 A, B, C = 1, 2, 3
 
 
-def bigram_detector() -> TextClassifier:
+def bigram_detector() -> TextHead:
     """One filter of width 2 that answers 1/2 to (a, b) and 0 to any other pair of tokens."""
     body = NgramFilters(4, embedding=4, filters=1, widths=(2,))
-    model = TextClassifier(body, 2, max_norm=0.0)
+    model = TextHead(body, num_classes=2, max_norm=0.0)
     with torch.no_grad():
         body.embedding.weight.copy_(torch.eye(4))
         body.convolutions[0].weight.zero_()[0, A, 0] = 1.0
@@ -81,7 +81,7 @@ def test_the_answers_are_those_of_every_window() -> None:
 
 def test_the_rows_of_the_map_keep_their_norm() -> None:
     model = classifier(9, 3, max_norm=3.0).eval()
-    free = TextClassifier(model.body, 3, max_norm=0.0).eval()
+    free = TextHead(model.body, num_classes=3, max_norm=0.0).eval()
     with torch.no_grad():
         model.head.weight[0].fill_(1.0)  # of length sqrt(300)
         model.head.weight[1:].mul_(0.01)

@@ -11,7 +11,7 @@ from margin.data.formats.text.vocabulary import written
 from margin.engine.evaluation import drawn_rows, eval_mode
 from margin.engine.loop import risk
 from margin.nn.preprocessed import core_of
-from margin.text.convolution.text_cnn import NgramFilters, TextClassifier
+from margin.text.convolution.text_cnn import NgramFilters, TextHead
 
 EXAMPLES = 2048
 """Held-out texts that are read."""
@@ -120,7 +120,7 @@ def demo() -> Subject:
     words = data.encoding["vocabulary"]
     torch.manual_seed(0)
     body = NgramFilters(len(words), embedding=len(words), filters=1, widths=(1, 2))
-    model = TextClassifier(body, 2, max_norm=0.0)
+    model = TextHead(body, num_classes=2, max_norm=0.0)
     with torch.no_grad():
         body.embedding.weight.copy_(torch.eye(len(words)))
         for convolution, wanted in zip(body.convolutions, (("tree",), ("red", "dog")), strict=True):

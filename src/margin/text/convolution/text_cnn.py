@@ -12,7 +12,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from margin.core.composition import headed
-from margin.core.types import ClassScores, PerExample
 
 Tokens = Int[Tensor, "batch time"]
 Lengths = Int[Tensor, " batch"]
@@ -114,15 +113,16 @@ class MeanVector(nn.Module):
         return (self.embedding(tokens) * present).sum(1) / present.sum(1).clamp_min(1)
 
 
-class TextClassifier(nn.Module):
-    r"""Class logits of a text, an affine map of its features whose rows are no longer than a norm.
+class TextHead(nn.Module):
+    r"""Class logits or a real number of a text, an affine map of its features.
 
-    Kim projects each row to the norm after a step; here the function itself is of the projected row, so that
-    it is the same in training and evaluation and any optimizer keeps it.
+    The rows of the map are no longer than a norm. Kim projects each to it after a step; here the function
+    itself is of the projected row, so that it is the same in training and evaluation and any optimizer keeps
+    it.
 
     Args:
         body: The features of a text, ``output_size`` of them.
-        num_classes: Number of logits.
+        num_classes: Number of logits; 0 reads one real number.
         dropout: Probability with which a feature is dropped in training, in [0, 1).
         max_norm: Largest length of a row of the map; 0 for any.
 
@@ -134,56 +134,42 @@ class TextClassifier(nn.Module):
     """
 
     def __init__(
-        self, body: nn.Module, num_classes: int, *, dropout: float = 0.5, max_norm: float = 3.0
+        self, body: nn.Module, *, num_classes: int = 0, dropout: float = 0.5, max_norm: float = 3.0
     ) -> None:
         super().__init__()
         if not 0 <= dropout < 1 or max_norm < 0:
             raise ValueError(f"dropout must be in [0, 1), max_norm at least 0: got {dropout}, {max_norm}")
-        self.body = body
+        self.body, self.num_classes = body, num_classes
         self.dropout = nn.Dropout(dropout)
-        self.head = nn.Linear(int(body.output_size), num_classes)  # type: ignore[arg-type]
+        self.head = nn.Linear(int(body.output_size), num_classes or 1)  # type: ignore[arg-type]
         self.max_norm = max_norm
 
-    def forward(self, tokens: Tokens, lengths: Lengths | None = None) -> ClassScores:
-        """The logits of each text."""
+    def forward(self, tokens: Tokens, lengths: Lengths | None = None) -> Float[Tensor, " batch *classes"]:
+        """The logits of each text, or its number."""
         weight = self.head.weight
         if self.max_norm:
             weight = torch.renorm(weight, 2, 0, self.max_norm)
-        return F.linear(self.dropout(self.body(tokens, lengths)), weight, self.head.bias)
-
-
-class TextRegressor(nn.Module):
-    """One real number of a text, an affine map of its features.
-
-    Args:
-        body: The features of a text, ``output_size`` of them.
-        dropout: Probability with which a feature is dropped in training, in [0, 1).
-
-    Raises:
-        ValueError: The dropout is no probability.
-
-    Reference:
-        Kim 2014, Section 2.1.
-    """
-
-    def __init__(self, body: nn.Module, *, dropout: float = 0.5) -> None:
-        super().__init__()
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout must be in [0, 1): got {dropout}")
-        self.body = body
-        self.dropout = nn.Dropout(dropout)
-        self.head = nn.Linear(int(body.output_size), 1)  # type: ignore[arg-type]
-
-    def forward(self, tokens: Tokens, lengths: Lengths | None = None) -> PerExample:
-        """The value of each text."""
-        return self.head(self.dropout(self.body(tokens, lengths))).squeeze(-1)
+        found = F.linear(self.dropout(self.body(tokens, lengths)), weight, self.head.bias)
+        return found if self.num_classes else found[:, 0]
 
 
 BAG = {"dropout": 0.0}
+CLASSES = ("num_classes",)
+UNBOUNDED = {"max_norm": 0.0}
+FIXED = ("num_classes", "max_norm")
+"""What no one chooses of a real number, whose map nothing bounds."""
 
-classifier = headed(NgramFilters, TextClassifier, "A text CNN to class logits.")
-regressor = headed(NgramFilters, TextRegressor, "A text CNN to one real number.")
-bag_classifier = headed(
-    MeanVector, TextClassifier, "A bag of words to class logits.", defaults=BAG | {"max_norm": 0.0}
+classifier = headed(NgramFilters, TextHead, "A text CNN to class logits.", dictated=CLASSES)
+regressor = headed(
+    NgramFilters, TextHead, "A text CNN to one real number.", defaults=UNBOUNDED, without=FIXED
 )
-bag_regressor = headed(MeanVector, TextRegressor, "A bag of words to one real number.", defaults=BAG)
+bag_classifier = headed(
+    MeanVector,
+    TextHead,
+    "A bag of words to class logits.",
+    defaults=BAG | UNBOUNDED,
+    dictated=CLASSES,
+)
+bag_regressor = headed(
+    MeanVector, TextHead, "A bag of words to one real number.", defaults=BAG | UNBOUNDED, without=FIXED
+)

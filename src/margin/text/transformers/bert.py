@@ -33,7 +33,11 @@ class Bert(nn.Module):
         depth: Number of blocks.
         heads: Heads of the attention, a divisor of the width.
         hidden: Units of a block's perceptron; 0 is 4 times the width.
-        places: Places that have a position, at least ``longest``.
+        places: Places that have a position, at least ``longest`` without a stride.
+        stride: Sliding window over texts longer than the places: tokens from the begin of one window to the
+            next. Each begins with the question, or the first token; a token's vector is that of the window in
+            which it has most context on both sides, the first token's and the question's are the mean of
+            those of all windows. 0 refuses such texts.
         activation: Of the perceptrons.
         dropout: Probability with which a number of an embedding, an output or a unit is set to 0 in training.
         eps: What normalizations add to the variance.
@@ -44,6 +48,7 @@ class Bert(nn.Module):
     Reference: Devlin, Chang, Lee and Toutanova 2019, Section 3 and Figure 2.
     """
 
+    # 11 parameters: the sizes of the paper, and what becomes of texts longer than the places
     def __init__(
         self,
         vocab_size: int,
@@ -54,6 +59,7 @@ class Bert(nn.Module):
         heads: int = 4,
         hidden: int = 0,
         places: int = 512,
+        stride: int = 0,
         activation: Activation = "gelu",
         dropout: float = 0.1,
         eps: float = 1e-12,
@@ -64,12 +70,15 @@ class Bert(nn.Module):
                 "vocab_size, width and depth must be at least 1, hidden at least 0: "
                 f"got {vocab_size}, {width}, {depth}, {hidden}"
             )
-        if places < longest:
+        if not 0 <= stride < places:
+            raise ValueError(f"stride must be at least 0 and less than the {places} places: got {stride}")
+        if places < longest and not stride:
             raise ValueError(
                 f"texts must be no longer than the {places} positions: the longest has {longest} tokens; cut "
-                f"them by --data.longest {places}, or give --model.places {longest}"
+                f"them by --data.longest {places}, read them in windows by --model.stride {places // 2}, or "
+                f"give --model.places {longest}"
             )
-        self.output_size, self.places = width, places
+        self.output_size, self.places, self.stride = width, places, stride
         self.embedding = nn.Embedding(vocab_size, width)
         self.positions = LearnedPositions(places, width)
         self.segments = nn.Embedding(2, width)
@@ -96,6 +105,8 @@ class Bert(nn.Module):
         Raises:
             ValueError: The lengths disagree with the texts, or a text is longer than there are positions.
         """
+        if self.stride and tokens.shape[1] > self.places:
+            return in_windows(self, tokens, lengths, segments)
         mask = None
         if lengths is not None:
             check_lengths(lengths, tokens)
@@ -107,6 +118,61 @@ class Bert(nn.Module):
         for block in self.blocks:
             z = block(z, mask)
         return z
+
+
+def in_windows(
+    body: Bert, tokens: Texts, lengths: Lengths | None, segments: Texts | None
+) -> Float[Tensor, "batch time width"]:
+    """The vectors of texts longer than a body's places, read in windows that overlap.
+
+    Args:
+        body: The encoder, whose ``stride`` is the tokens from one window to the next.
+        tokens: Texts, padded to one length with any token.
+        lengths: Tokens of each text; None is all of them.
+        segments: 0 or 1 for each token; None is 0.
+
+    Raises:
+        ValueError: The windows leave out a token: the stride is more than what is left beside the question.
+
+    Reference: Devlin et al. 2019's code for SQuAD (doc_stride and "max context", whose ties go by the length
+        of the windows; here to the earlier one).
+    """
+    time, room, stride = tokens.shape[1], body.places, body.stride
+    ends = torch.full_like(tokens[:, 0], time) if lengths is None else lengths
+    first = torch.minimum(_begins(tokens, segments), ends)
+    widest = int(torch.where(ends > room, first, 0).max())
+    if widest + stride > room:
+        raise ValueError(
+            f"stride must be at most the {room - widest} places beside a question of {widest} tokens: "
+            f"got {stride}"
+        )
+    place, where = (torch.arange(size, device=tokens.device) for size in (room, time))
+    out = torch.zeros((), dtype=body.embedding.weight.dtype, device=tokens.device)
+    out = out.expand(*tokens.shape, body.output_size)
+    most, windows = torch.full_like(tokens, -1), torch.zeros_like(ends)
+    for k in range(1 + max(0, -(-int((ends - room).max()) // stride))):
+        more = torch.ones_like(ends, dtype=torch.bool) if k == 0 else ends - (k - 1) * stride > room
+        left = torch.where(more, (ends - k * stride).clamp(max=room), 0)
+        head = place < first[:, None]
+        at = torch.where(head, place, place + k * stride).clamp_max(time - 1)
+        own = None if segments is None else segments.gather(1, at)
+        z = body(tokens.gather(1, at), left.clamp_min(1), own)
+        context = torch.minimum(place - first[:, None], left[:, None] - 1 - place)
+        best = (place < left[:, None]) & ~head & (context > most.gather(1, at))
+        rows, places = best.nonzero(as_tuple=True)
+        out = out.index_put((rows, at[rows, places]), z[rows, places])
+        most = most.index_put((rows, at[rows, places]), context[rows, places])
+        shared = (head & more[:, None]).nonzero(as_tuple=True)
+        out, windows = out.index_put(shared, z[shared], accumulate=True), windows + more
+    return out / torch.where(where < first[:, None], windows[:, None], 1)[:, :, None]
+
+
+def _begins(tokens: Texts, segments: Texts | None) -> Int[Tensor, " batch"]:
+    """How many tokens begin each window of a text: those before its segment 1, or the first."""
+    one = torch.ones_like(tokens[:, 0])
+    if segments is None:
+        return one
+    return torch.where((segments == 1).any(1), (segments == 0).cumprod(1).sum(1), one).clamp_min(1)
 
 
 def drawn_normal(module: nn.Module) -> None:
@@ -123,61 +189,36 @@ def pooled(z: Tensor, lengths: Tensor | None, pool: Pool) -> Float[Tensor, "batc
     return z[:, 0] if pool == "first" else mean(z, lengths)
 
 
-class TextClassifier(nn.Module):
-    r"""Class logits of a text, :math:`W \tanh(V z_1 + c) + b`, z_1 the vector of its first token, [CLS].
+class TextHead(nn.Module):
+    r"""Class logits or a real number of a text, :math:`W \tanh(V z_1 + c) + b`, z_1 the vector of [CLS].
 
     Args:
         body: The encoder.
-        num_classes: Number of logits.
+        num_classes: Number of logits; 0 reads one real number.
         pool: What is read: the first token, or the mean over the tokens.
         dropout: Probability with which a number of what is read is set to 0 in training.
 
-    Reference: Devlin et al. 2019, Section 4.1.
+    Reference: Devlin et al. 2019, Section 4.1 (a real number: its STS-B).
     """
 
-    def __init__(self, body: Bert, num_classes: int, *, pool: Pool = "first", dropout: float = 0.1) -> None:
+    def __init__(
+        self, body: Bert, *, num_classes: int = 0, pool: Pool = "first", dropout: float = 0.1
+    ) -> None:
         super().__init__()
-        self.body, self.pool = body, pool
+        self.body, self.pool, self.num_classes = body, pool, num_classes
         self.pooler = nn.Linear(body.output_size, body.output_size)
         self.dropout = nn.Dropout(check_dropout(dropout))
-        self.head = nn.Linear(body.output_size, num_classes)
+        self.head = nn.Linear(body.output_size, num_classes or 1)
         for layer in (self.pooler, self.head):
             drawn_normal(layer)
 
     def forward(
         self, tokens: Texts, lengths: Lengths | None = None, segments: Texts | None = None
-    ) -> Float[Tensor, "batch classes"]:
-        """The logits of each text."""
+    ) -> Float[Tensor, " batch *classes"]:
+        """The logits of each text, or its number."""
         z = pooled(self.body(tokens, lengths, segments), lengths, self.pool)
-        return self.head(self.dropout(torch.tanh(self.pooler(z))))
-
-
-class TextRegressor(nn.Module):
-    """One real number of a text, read as :class:`TextClassifier` reads it.
-
-    Args:
-        body: The encoder.
-        pool: What is read: the first token, or the mean over the tokens.
-        dropout: Probability with which a number of what is read is set to 0 in training.
-
-    Reference: Devlin et al. 2019, Section 4.1 (STS-B).
-    """
-
-    def __init__(self, body: Bert, *, pool: Pool = "first", dropout: float = 0.1) -> None:
-        super().__init__()
-        self.body, self.pool = body, pool
-        self.pooler = nn.Linear(body.output_size, body.output_size)
-        self.dropout = nn.Dropout(check_dropout(dropout))
-        self.head = nn.Linear(body.output_size, 1)
-        for layer in (self.pooler, self.head):
-            drawn_normal(layer)
-
-    def forward(
-        self, tokens: Texts, lengths: Lengths | None = None, segments: Texts | None = None
-    ) -> Float[Tensor, " batch"]:
-        """The number of each text."""
-        z = pooled(self.body(tokens, lengths, segments), lengths, self.pool)
-        return self.head(self.dropout(torch.tanh(self.pooler(z))))[:, 0]
+        found = self.head(self.dropout(torch.tanh(self.pooler(z))))
+        return found if self.num_classes else found[:, 0]
 
 
 class TokenClassifier(nn.Module):
@@ -226,15 +267,15 @@ class SpanReader(nn.Module):
 
     def forward(
         self, tokens: Texts, lengths: Lengths | None = None, segments: Texts | None = None
-    ) -> Float[Tensor, "batch time 2"]:
-        """The logits of each token."""
-        logits = self.head(self.dropout(self.body(tokens, lengths, segments)))
+    ) -> Float[Tensor, "batch 2 time"]:
+        """The logits of each token's being the first, and of its being the last."""
+        logits = self.head(self.dropout(self.body(tokens, lengths, segments))).transpose(1, 2)
         allowed = torch.ones_like(tokens, dtype=torch.bool)
         if lengths is not None:
             allowed = valid(lengths, tokens.shape[1])
         if segments is not None:
             allowed = allowed & (segments == 1)
-        return logits.masked_fill(~allowed[:, :, None], torch.finfo(logits.dtype).min)
+        return logits.masked_fill(~allowed[:, None], torch.finfo(logits.dtype).min)
 
 
 class MaskedModel(nn.Module):
@@ -282,8 +323,12 @@ class MaskedModel(nn.Module):
         return self.next(torch.tanh(self.pooler(z[:, 0])))
 
 
-classifier = headed(Bert, TextClassifier, "An encoder over the tokens of a text, to class logits.")
-regressor = headed(Bert, TextRegressor, "An encoder over the tokens of a text, to one real number.")
+classifier = headed(
+    Bert, TextHead, "An encoder over the tokens of a text, to class logits.", dictated=("num_classes",)
+)
+regressor = headed(
+    Bert, TextHead, "An encoder over the tokens of a text, to one real number.", without=("num_classes",)
+)
 tagger = headed(Bert, TokenClassifier, "An encoder over the tokens of a text, to class logits of each.")
 reader = headed(Bert, SpanReader, "An encoder over a question and a text, to the ends of the answer.")
 masked = headed(

@@ -186,7 +186,7 @@ def test_whole_numbers_are_said_to_be_amounts_and_are_tokens_by_option(tmp_path,
     assert held.steps.tolist() == [[0, 0, 1], [1, 0, 0], [0, 1, 0]]
     with refused("every token must be one of the training's 3: got 8 at row 1, time 0"):
         encode_sequences([[9, 3], [8]], found.encoding)
-    with refused("tokens must be whole numbers of at most 2^24: got 0.5"):
+    with refused("tokens must be whole numbers below 2^24: got 0.5"):
         from_sequences([[0.5, 1.0]] * 20, labels, whole="tokens")
     for x in ([[0.5, 1.0, 2.0]] * 20, [[0, 1, 1]] * 20):  # real numbers, bits
         assert not any("whole numbers" in note for note in from_sequences(x, labels).notes)

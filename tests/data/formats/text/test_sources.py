@@ -197,3 +197,41 @@ def test_a_tokenizer_of_a_file_brings_its_level(tmp_path: Path) -> None:
     again = read_text(path, tokenizer=str(tmp_path), time=16)
     assert again.encoding["level"] == "bpe"
     assert torch.equal(again.splits["test"].ids, first.splits["test"].ids)
+
+
+@pytest.mark.parametrize(
+    ("count", "time", "stride"), [(24, 5, 2), (6, 5, 5), (5, 5, 2), (3, 5, 1), (21, 8, 7)]
+)
+def test_overlapping_blocks_ask_for_each_token_once_behind_what_came_before(count, time, stride):
+    """The scheme of Hugging Face's guide to perplexity: begins, ends, how many targets are new."""
+    ids = torch.randint(100, (count,), generator=Generator().manual_seed(0))
+    wanted, before = [], 0
+    for begin in range(0, count - 1, stride):
+        end = min(begin + time, count - 1)
+        wanted.append((begin, end, end - before))
+        before = end
+        if end == count - 1:
+            break
+    blocks = Blocks(ids, time, stride=stride)
+    assert len(blocks) == len(wanted)
+    batch = blocks.take(torch.arange(len(blocks)), Generator())
+    weight = torch.ones_like(batch.targets) if batch.weight is None else batch.weight
+    for k, (begin, end, new) in enumerate(wanted):
+        size = end - begin
+        assert batch.inputs[0][k, :size].tolist() == ids[begin:end].tolist()
+        assert batch.targets[k, :size].tolist() == ids[begin + 1 : end + 1].tolist()
+        assert weight[k].nonzero()[:, 0].tolist() == list(range(size - new, size))
+    assert weight.sum() == count - 1
+    assert torch.equal(blocks.targets[weight > 0], ids[1:])
+
+
+def test_a_stride_is_kept_for_new_texts_and_leaves_training_alone(tmp_path):
+    path = tmp_path / "t.txt"
+    path.write_text("abcd" * 100)
+    data = read_text(path, time=20, stride=5)
+    plain = read_text(path, time=20)
+    assert len(data.splits["train"]) == len(plain.splits["train"])
+    assert len(data.splits["test"]) == 1 and len(encode_text(path, data.encoding)) == 1 + 379 // 5 + 1
+    assert any("every 5" in line for _, line in data.encoding["about"])
+    with pytest.raises(ValueError, match=r"stride must be in 0 \.\. time=20: got 21"):
+        read_text(path, time=20, stride=21)

@@ -144,6 +144,25 @@ def read_sequences(
         ValueError: The file is no file of sequences, or as :func:`from_sequences`.
     """
     path = Path(path)
+    raw, groups = raw_of_file(path, task=task, domain=domain, missing=missing, group=group)
+    raw, parts = with_groups(_as_whole(raw, whole), groups, split, group)
+    return replace(assemble_sequences(raw, split, parts), name=path.name)
+
+
+def raw_of_file(
+    path: Path,
+    *,
+    task: TaskName | None,
+    domain: tuple[float, float] | None = None,
+    missing: Missing = "error",
+    group: str = GROUPS,
+) -> tuple[Raw[Ragged], Array | None]:
+    """The checked sequences of a file with their targets, and the group of each where the file says it.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: As :func:`read_sequences`.
+    """
     found = load_sequences(path, missing, task, group)
     rows, y = found.train
     if y is None:
@@ -166,8 +185,7 @@ def read_sequences(
         encoding={"missing": missing},
         notes=notes,
     )
-    raw, parts = with_groups(_as_whole(raw, whole), found.groups, split, group)
-    return replace(assemble_sequences(raw, split, parts), name=path.name)
+    return raw, found.groups
 
 
 def assemble_sequences(raw: Raw[Ragged], split: Split, parts: Mapping[str, Tensor] | None = None) -> Data:

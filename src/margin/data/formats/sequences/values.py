@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -88,10 +89,23 @@ def tokens_in(rows: Ragged, name: str) -> list[int]:
         ValueError: A number is not whole.
     """
     steps = rows.steps
-    if bool((steps != steps.round()).any()) or bool((steps.abs() > 2**24).any()):
-        wrong = steps[(steps != steps.round()) | (steps.abs() > 2**24)][0].item()
-        raise ValueError(f"{name}: tokens must be whole numbers of at most 2^24: got {wrong:g}")
+    if bool((steps != steps.round()).any()) or bool((steps.abs() >= 2**24).any()):
+        wrong = steps[(steps != steps.round()) | (steps.abs() >= 2**24)][0].item()
+        raise ValueError(f"{name}: tokens must be whole numbers below 2^24: got {wrong:g}")
     return [int(one) for one in steps.unique().tolist()]
+
+
+def written_tokens(rows: Ragged, name: str) -> list[str]:
+    """The whole numbers of each sequence as a text, a blank between two.
+
+    Raises:
+        ValueError: A step has several numbers, or a number is not whole, below 0 or too large.
+    """
+    fit_width(rows, 1, name)
+    if (least := min(tokens_in(rows, name), default=0)) < 0:
+        raise ValueError(f"{name}: tokens must be whole numbers from 0 on: got {least}")
+    written = [str(int(number)) for number in rows.steps[:, 0].tolist()]
+    return [" ".join(written[low:high]) for low, high in pairwise(rows.offsets.tolist())]
 
 
 def without_filling(rows: Ragged) -> Ragged:

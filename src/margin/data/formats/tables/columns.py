@@ -118,6 +118,8 @@ def understand(
         raise ValueError(
             f"{table.name}, column {name!r}: cells must be numbers, text, booleans or dates: got "
             f"{series.dtype}; {ignore}"
+            + f", or --data.tokens {name!r} if they are tokens"
+            * series.dtype.is_nested()
         )
     if dates == "read" and column.kind in ("category", "number"):
         column = _dated(table, column, remedies)

@@ -17,7 +17,7 @@ from torch import Tensor
 from margin.data.arrays import check_finite, listed
 from margin.data.examples import Arrays
 from margin.data.formats.encodings import width
-from margin.data.formats.tables.columns import EXACT, Column, as_kind, features, missing_cell
+from margin.data.formats.tables.columns import EXACT, Column, as_kind, features, missing_cell, no_column
 from margin.data.formats.tables.delimited import MARKERS, Table, Writing, load_table, to_table
 
 
@@ -178,3 +178,46 @@ def check_known(table: Table, column: Column, known: Sequence[str], what: str) -
             f"{table.at(strange[0], column.name)}: every {what} must be one of {listed(known)}: "
             f"got {column.values[strange[0]]!r}"
         )
+
+
+def drop_rows(
+    table: Table, target: Column | None, columns: Sequence[Column]
+) -> tuple[Table, Column | None, list[Column], tuple[str, ...]]:
+    """The table without the rows in which a cell is missing."""
+    every = [*columns, *([] if target is None else [target])]
+    whole = every[0].values.is_not_null()
+    for column in every:
+        if column.values.null_count():
+            whole = whole & column.values.is_not_null()
+    dropped = len(whole) - int(whole.sum())
+    if dropped == 0:
+        return table, target, list(columns), ()
+    if dropped == len(whole):
+        worst = max(every, key=lambda column: column.values.null_count())
+        raise ValueError(
+            f"{table.name}: --missing drop leaves no row; column {worst.name!r} lacks "
+            f"{worst.values.null_count()} of {len(whole)} cells: fill in, or set --ignore {worst.name!r}"
+        )
+    kept = [replace(column, values=column.values.filter(whole)) for column in every]
+    note = f"{dropped} of {len(whole)} rows are dropped: a cell is missing"
+    return table.keep(whole), None if target is None else kept.pop(), kept, (note,)
+
+
+def official_part(
+    path: Path, encoding: Mapping[str, Any]
+) -> tuple[tuple[Tensor, Tensor], tuple[str, ...], Table]:
+    """Inputs and targets of a test part of its own, the note of its rows that are dropped, and its table."""
+    dropped: tuple[str, ...] = ()
+    table = load_table(path, writing=writing_of(encoding))
+    if encoding["missing"] == "drop":
+        wanted = [*encoding["columns"], *([encoding["target"]] if "target" in encoding else [])]
+        named = replace(table, missing=named_missing(encoding)) if table.typed else table
+        columns = [as_kind(named, record["name"], record["kind"], record) for record in wanted]
+        table, _, _, dropped = drop_rows(table, None, columns)
+    part = encode_table(table, encoding)
+    if "target" not in encoding:
+        part = replace(part, targets=torch.empty(len(part), 0))
+    if part.targets is None:
+        raise ValueError(no_column(table, encoding["target"]["name"]))
+    notes = tuple(f"{Path(table.name).name}: {note}" for note in dropped)
+    return (part.inputs[0], part.targets), notes, table

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +50,9 @@ TOTAL = re.compile(
     re.IGNORECASE,
 )
 """What the last row of a table is called where it sums the others."""
+
+IDS = re.compile(r"\s*[\[(]?\s*\d+([,;\s]+\d+)+\s*[\])]?\s*")
+"""A cell of several whole numbers."""
 
 TARGETS = ("target", "label", "class", "y")
 """Names of a target column that need not be said."""
@@ -391,10 +393,11 @@ def categories_of(table: Table, column: Column) -> list[str]:
         counts = {len(str(cell).split()) for cell in (column.name, *categories)}
         if table.frame.width == 1 and len(counts) == 1 and counts != {1}:
             hint += "; if spaces divide the cells, set --data.separator ' '"
+        option, what = ("tokens", "whole numbers") if IDS.fullmatch(first) else ("text", "texts")
         raise ValueError(
             f"{table.name}, column {column.name!r}: {len(categories)} different texts in {cells} cells are "
             f"no categories (the first is {first!r}{hint}); set --ignore {column.name!r}, or "
-            f"--data.text {column.name!r} to read its texts as tokens; models of the next token read "
+            f"--data.{option} {column.name!r} to read its {what} as tokens; models of the next token read "
             "text:FILE, of translation two columns as pairs:FILE"
         )
     return categories
@@ -420,29 +423,6 @@ def record_of(table: Table, column: Column, missing: Missing, train: NDArray[np.
     if missing == "indicate" and record["missing"]:
         record["indicator"] = True
     return record
-
-
-def drop_rows(
-    table: Table, target: Column | None, columns: Sequence[Column]
-) -> tuple[Table, Column | None, list[Column], tuple[str, ...]]:
-    """The table without the rows in which a cell is missing."""
-    every = [*columns, *([] if target is None else [target])]
-    whole = every[0].values.is_not_null()
-    for column in every:
-        if column.values.null_count():
-            whole = whole & column.values.is_not_null()
-    dropped = len(whole) - int(whole.sum())
-    if dropped == 0:
-        return table, target, list(columns), ()
-    if dropped == len(whole):
-        worst = max(every, key=lambda column: column.values.null_count())
-        raise ValueError(
-            f"{table.name}: --missing drop leaves no row; column {worst.name!r} lacks "
-            f"{worst.values.null_count()} of {len(whole)} cells: fill in, or set --ignore {worst.name!r}"
-        )
-    kept = [replace(column, values=column.values.filter(whole)) for column in every]
-    note = f"{dropped} of {len(whole)} rows are dropped: a cell is missing"
-    return table.keep(whole), None if target is None else kept.pop(), kept, (note,)
 
 
 def written_of(column: Column) -> dict[str, Any]:

@@ -25,15 +25,13 @@ from margin.data.formats.tables.delimited import Header, Table, Writing, load_ta
 from margin.data.formats.tables.delimited_form import Decimal
 from margin.data.formats.tables.encoder import (
     class_names,
-    encode_table,
+    drop_rows,
     labels_of,
-    named_missing,
+    official_part,
     refuse_missing,
-    writing_of,
 )
 from margin.data.formats.tables.table_parts import (
     counting_notes,
-    drop_rows,
     group_codes,
     held_out_groups,
     identifier_notes,
@@ -47,7 +45,7 @@ from margin.data.formats.tables.table_parts import (
     target_name,
     written_of,
 )
-from margin.data.formats.tables.text_column import data_of_column, text_cells, text_column
+from margin.data.formats.tables.text_column import data_of_column, text_cells, text_column, token_cells
 from margin.data.formats.text.texts import TEXTS, Long
 from margin.data.formats.text.tokenizers import Tokenization
 from margin.data.options import option_groups
@@ -69,7 +67,8 @@ class Reading:
     index: Index = "leave_out"
     categories: Sequence[str] | str = ()
     text: str | None = None
-    tokens: Tokenization = TEXTS
+    tokens: str | None = None
+    rule: Tokenization = TEXTS
     long: Long = "error"
 
 
@@ -92,7 +91,8 @@ def read_table(  # more than 7 parameters: they are the options of the source
     test_file: str | None = None,
     domain: tuple[float, float] | None = None,
     text: str | None = None,
-    tokens: Tokenization = TEXTS,
+    tokens: str | None = None,
+    rule: Tokenization = TEXTS,
     long: Long = "error",
     split: Split = Split(),
 ) -> Data:
@@ -129,7 +129,8 @@ def read_table(  # more than 7 parameters: they are the options of the source
         test_file: A file with the same columns, which is the test part; its rows decide nothing else.
         domain: Least and largest value that a feature may take, in its own unit.
         text: The column whose texts are read as tokens, the target apart; others are left out.
-        tokens: What the tokens of a text are.
+        tokens: The column whose whole numbers, several a cell, are tokens, not amounts; others are left out.
+        rule: What the tokens of a text are.
         long: What becomes of a text of more than ``longest`` tokens: an error, or its beginning is kept.
         split: Test and validation part, seed.
         test: Share of the test part; without effect where there is a file of it.
@@ -142,7 +143,11 @@ def read_table(  # more than 7 parameters: they are the options of the source
         ValueError: The table cannot be read; the message names file, row, column and remedy.
     """
     named = _listed(missing_values)
-    strings = (*((plain(group),) if group else ()), *(_listed(categories) or ()), *filter(None, [text]))
+    strings = (
+        *((plain(group),) if group else ()),
+        *(_listed(categories) or ()),
+        *filter(None, [text, tokens]),
+    )
     writing = Writing(
         header=header,
         separator=separator,
@@ -163,7 +168,8 @@ def read_table(  # more than 7 parameters: they are the options of the source
         index=index,
         categories=categories if isinstance(categories, str) else [*map(plain, categories)],
         text=text and plain(text),
-        tokens=tokens,
+        tokens=tokens and plain(tokens),
+        rule=rule,
         long=long,
     )
     return _data(table, reading, split, writing, None if test_file is None else Path(test_file))
@@ -185,7 +191,8 @@ def read_frame(  # more than 7 parameters: they are the options of the source
     group: str | None = None,
     domain: tuple[float, float] | None = None,
     text: str | None = None,
-    tokens: Tokenization = TEXTS,
+    tokens: str | None = None,
+    rule: Tokenization = TEXTS,
     long: Long = "error",
     split: Split = Split(),
 ) -> Data:
@@ -205,7 +212,8 @@ def read_frame(  # more than 7 parameters: they are the options of the source
         group: A column that names the group of each row: no group lies in two parts; it is no feature.
         domain: Least and largest value that a feature may take, in its own unit.
         text: The column whose texts are read as tokens (see :func:`read_table`).
-        tokens: What the tokens of a text are.
+        tokens: The column whose whole numbers are tokens (see :func:`read_table`).
+        rule: What the tokens of a text are.
         long: What becomes of a text of more than ``longest`` tokens (see :func:`read_table`).
         split: Test and validation part, seed.
 
@@ -225,7 +233,8 @@ def read_frame(  # more than 7 parameters: they are the options of the source
         index=index,
         categories=categories if isinstance(categories, str) else [*map(plain, categories)],
         text=text and plain(text),
-        tokens=tokens,
+        tokens=tokens and plain(tokens),
+        rule=rule,
         long=long,
     )
     named = _listed(missing_values)
@@ -257,11 +266,13 @@ def _understood(table: Table, reading: Reading) -> _Understood:
     name, notes = target_name(table, reading.target, reading.task)
     used, left_out = _used(table, reading, name)
     named = _of_columns(table, reading.categories)
-    own, beside = text_column(table, used, reading.text, named) if name or reading.text else ("", ())
+    asked = reading.text or reading.tokens
+    own, beside = text_column(table, used, reading.text, reading.tokens, named) if name or asked else ("", ())
     if own:
-        columns = [Column(own, "category", text_cells(table, own))]
+        cells = token_cells if reading.tokens else text_cells
+        columns = [Column(own, "category", cells(table, own))]
     else:
-        if (reading.tokens, reading.long) != (TEXTS, "error"):
+        if (reading.rule, reading.long) != (TEXTS, "error"):
             raise ValueError(
                 f"{table.name}: no column is read as texts, whose tokens are meant; set --data.text"
             )
@@ -305,7 +316,7 @@ def _data(
     official = None
     if held_out is not None:
         known = {"task": task, "classes": classes, "dtype": str(precise).removeprefix("torch.")}
-        official, dropped, tested = _official(held_out, encoding | known)
+        official, dropped, tested = official_part(held_out, encoding | known)
         notes += (f"the test part is {held_out.name}", *dropped)
     said = columns if target is None else [*columns, target]
     if target is not None and task == "classes":  # a class is its own number, however large: none is rounded
@@ -339,7 +350,7 @@ def _texts(
     groups: Tensor | None,
 ) -> Data:
     """The Data of a table whose one feature is a text."""
-    record = {"name": found.columns[0].name, "kind": "text"}
+    record = {"name": found.columns[0].name, "kind": "tokens" if reading.tokens else "text"}
     encoding = _encoding(found.table, reading, writing, [record], found.target) | {"format": "texts"}
     if groups is not None:
         encoding["group"] = grouped(reading.group, groups, parts)
@@ -353,7 +364,7 @@ def _texts(
         encoding=encoding,
         notes=found.notes,
     )
-    return data_of_column(raw, found.table, reading.tokens, reading.long, split, parts, held_out)
+    return data_of_column(raw, found.table, reading.rule, reading.long, split, parts, held_out)
 
 
 def _with_groups(data: Data, table: Table, tested: Table) -> Data:
@@ -400,26 +411,6 @@ def _precise(inputs: NDArray[Any], targets: Tensor, task: TargetKind) -> torch.d
     """float64 where a feature or a target needs it, else float32."""
     needed = inputs.dtype == np.float64 or (task == "values" and is_wide_target(targets.numpy()))
     return torch.float64 if needed else torch.float32
-
-
-def _official(
-    path: Path, encoding: Mapping[str, Any]
-) -> tuple[tuple[Tensor, Tensor], tuple[str, ...], Table]:
-    """Inputs and targets of a test part of its own, the note of its rows that are dropped, and its table."""
-    dropped: tuple[str, ...] = ()
-    table = load_table(path, writing=writing_of(encoding))
-    if encoding["missing"] == "drop":
-        wanted = [*encoding["columns"], *([encoding["target"]] if "target" in encoding else [])]
-        named = replace(table, missing=named_missing(encoding)) if table.typed else table
-        columns = [as_kind(named, record["name"], record["kind"], record) for record in wanted]
-        table, _, _, dropped = drop_rows(table, None, columns)
-    part = encode_table(table, encoding)
-    if "target" not in encoding:
-        part = replace(part, targets=torch.empty(len(part), 0))
-    if part.targets is None:
-        raise ValueError(no_column(table, encoding["target"]["name"]))
-    notes = tuple(f"{Path(table.name).name}: {note}" for note in dropped)
-    return (part.inputs[0], part.targets), notes, table
 
 
 def _used(table: Table, reading: Reading, target: str | None) -> tuple[list[str], list[str]]:

@@ -14,37 +14,55 @@ from torch import Tensor
 from margin.data.arrays import listed
 from margin.data.assembly import Raw, Schema
 from margin.data.examples import Data
+from margin.data.formats.sequences.files import load_sequences
 from margin.data.formats.sequences.rows import Ragged, Sequences
+from margin.data.formats.sequences.values import written_tokens
 from margin.data.formats.tables.columns import no_column
 from margin.data.formats.tables.delimited import Table, load_table, to_table
 from margin.data.formats.tables.encoder import targets_known, writing_of
 from margin.data.formats.tables.table_parts import MOST_CATEGORIES
 from margin.data.formats.text.sources import text_in
-from margin.data.formats.text.texts import Long, Reader, assemble_texts, in_classes, numbered_text, strings_of
+from margin.data.formats.text.texts import (
+    ARCHIVES,
+    Long,
+    Reader,
+    assemble_texts,
+    in_classes,
+    numbered_text,
+    numbers_alone,
+    strings_of,
+)
 from margin.data.formats.text.tokenizers import Tokenization
 from margin.data.source import is_frame
 from margin.data.splits import Split
+
+TOKENS = "tokens must be whole numbers from 0 on, several a cell"
 
 SENTENCE = 5
 """From so many words on, in the median, a cell is a sentence rather than a name, however often it recurs."""
 
 
 def text_column(
-    table: Table, used: Sequence[str], chosen: str | None, categories: Sequence[str]
+    table: Table, used: Sequence[str], text: str | None, tokens: str | None, categories: Sequence[str]
 ) -> tuple[str, tuple[str, ...]]:
-    """The column that is read as texts, "" where none is, and what is said of it.
+    """The column that is read as texts or tokens, "" where none is, and what is said of it.
 
     That is the one that is chosen; else the only feature, where its cells are text of too many different
     values for categories.
 
     Raises:
-        ValueError: There is no such column among the features.
+        ValueError: There is no such column among the features, or texts and tokens are both chosen.
     """
-    if chosen is not None:
+    if text is not None and tokens is not None:
+        raise ValueError(
+            f"{table.name}: one column is read as tokens: got --data.text {text}, --data.tokens {tokens}"
+        )
+    if (chosen := text if tokens is None else tokens) is not None:
         if chosen not in used:
             raise ValueError(no_column(table, chosen))
         others = [name for name in used if name != chosen]
-        said = f"the texts of column {chosen!r} are read as tokens"
+        what = "texts" if tokens is None else "whole numbers"
+        said = f"the {what} of column {chosen!r} are read as tokens"
         return chosen, (said + f"; left out: {listed(others)}" * bool(others),)
     cells = table.frame[used[0]]
     if len(used) != 1 or used[0] in categories or cells.dtype != pl.String:
@@ -70,7 +88,8 @@ def data_of_column(
     held_out: Path | None,
 ) -> Data:
     """The Data of the texts of a table's column; ``held_out`` is a test part of its own."""
-    column = raw.encoding["columns"][0]["name"]
+    column, kind = raw.encoding["columns"][0].values()
+    rule = numbers_alone(rule, table.name) if kind == "tokens" else rule
     if held_out is not None:
         known = {**raw.encoding, "task": raw.task, "classes": raw.classes, "dtype": "float32"}
         texts, targets, _ = texts_of_table(held_out, {"shape": (), **known})
@@ -97,6 +116,11 @@ def encode_texts(source: Any, encoding: Mapping[str, Any]) -> Sequences:
     path = isinstance(source, str | os.PathLike)
     if path and Path(source).is_dir():
         source, path = _of_folder(Path(source), encoding), False
+    elif path and Path(source).suffix in ARCHIVES:
+        found = load_sequences(Path(source), "error", encoding["task"])
+        rows, given = found.test or found.train
+        texts = written_tokens(rows, str(source))
+        source, path = (texts if given is None else (texts, given)), False
     if "columns" in encoding and (is_frame(source) or (path and not _is_lines(str(source)))):
         texts, targets, place = texts_of_table(source, encoding)
     elif is_frame(source):
@@ -138,7 +162,8 @@ def texts_of_table(
     if column not in table.frame.columns:
         names = ", ".join(table.frame.columns)
         raise ValueError(f"{table.name}: the column of texts must be {column!r}: it has {names}")
-    texts, targets = text_cells(table, column).fill_null("").to_list(), None
+    cells = token_cells if encoding["columns"][0]["kind"] == "tokens" else text_cells
+    texts, targets = cells(table, column).fill_null("").to_list(), None
     if "target" in encoding and encoding["target"]["name"] in table.frame.columns:
         known = targets_known(table, encoding)
         targets = known.to(Schema.from_json(encoding).dtype) if encoding["task"] == "values" else known
@@ -146,6 +171,40 @@ def texts_of_table(
 
 
 def text_cells(table: Table, name: str) -> pl.Series:
-    """The cells of a column as texts; a blank one is missing, and no other."""
+    """The cells of a column as texts; a blank one is missing, and no other.
+
+    Raises:
+        ValueError: A cell is a list.
+    """
+    if table.frame[name].dtype.is_nested():
+        raise ValueError(
+            f"{table.name}, column {name!r}: texts must be text: got {table.frame[name].dtype}; if these are "
+            f"tokens, set --data.tokens {name!r}"
+        )
     cells = table.frame[name].cast(pl.String)
     return cells.set(cells.str.strip_chars() == "", None)
+
+
+def token_cells(table: Table, name: str) -> pl.Series:
+    """The whole numbers of each cell with a blank between.
+
+    A cell is a list, or text as ``3 17 5`` or ``[3, 17, 5]``. A cell without a number is missing.
+
+    Raises:
+        ValueError: A cell holds anything else, as a number with a fraction or below 0.
+    """
+    cells = table.frame[name]
+    if isinstance(cells.dtype, pl.List | pl.Array) and cells.dtype.inner.is_integer():
+        cells = cells.cast(pl.List(pl.Int64)).cast(pl.List(pl.String)).list.join(" ")
+    elif not cells.dtype.is_nested():
+        cells = cells.cast(pl.String)
+    else:
+        raise ValueError(f"{table.name}, column {name!r}: {TOKENS}: got cells of {cells.dtype}")
+    cells = cells.str.strip_chars(" []()\t").str.replace_all(r"[,;\s]+", " ")
+    wrong = (cells != "") & ~cells.str.contains(r"^\d+( \d+)*$")
+    if wrong.any():
+        row = int(wrong.arg_true()[0])
+        raise ValueError(
+            f"{table.at(row, column=name)}: {TOKENS}: got {cells[row][:60]!r} ({int(wrong.sum())} in all)"
+        )
+    return cells.set(cells == "", None)

@@ -26,7 +26,7 @@ FORMATS = (
         encoder="margin.data.formats.text.sources:encode_text",
         prefix=True,
         gives={"vocab_size": "tokens"},
-        record={**TOKENS, "shape": ["positive"]},
+        record={**TOKENS, "shape": ["positive"], "stride?": "positive"},
     ),
     Format(
         name="texts",
@@ -38,7 +38,7 @@ FORMATS = (
         record={
             **TOKENS,
             **LONG,
-            "columns?": [{"name": str, "kind": Literal["text"]}],
+            "columns?": [{"name": str, "kind": Literal["text", "tokens"]}],
             "target?": {"name": str, "kind": Literal["number", "category", "boolean", "date"]},
             "missing?": str,
             "ignored?": list[str],

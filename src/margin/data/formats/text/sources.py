@@ -41,16 +41,22 @@ class Blocks:
         time: T, tokens a block.
         start: "fixed": block i begins at i T and a last, shorter one is filled up with weight 0; "drawn": it
             begins up to T - 1 tokens later, uniformly, around the end of the text.
+        stride: Of fixed starts, tokens from one block's begin to the next; 0 is T. A block that overlaps the
+            one before asks for the tokens behind that one alone, so each is asked for once.
 
     Raises:
-        ValueError: There is no token to ask for, or, with drawn starts, fewer than ``time``.
+        ValueError: There is no token to ask for, or, with drawn starts, fewer than ``time``; or the stride is
+            above ``time``.
     """
 
     ids: Int[Tensor, " tokens"]
     time: int
     start: Literal["fixed", "drawn"] = "fixed"
+    stride: int = 0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.stride <= self.time:
+            raise ValueError(f"stride must be in 0 .. time={self.time}: got {self.stride}")
         least = self.time if self.start == "drawn" else 1
         if self.asked < least:
             raise ValueError(f"blocks need {least + 1} tokens at least: got {len(self.ids)}")
@@ -60,13 +66,19 @@ class Blocks:
         """The number of tokens that are asked for."""
         return len(self.ids) - 1
 
+    @property
+    def apart(self) -> int:
+        """Tokens from one block's begin to the next."""
+        return self.stride if self.stride and self.start == "fixed" else self.time
+
     def __len__(self) -> int:
-        return -(-self.asked // self.time)
+        return 1 + max(0, -(-(self.asked - self.time) // self.apart))
 
     @property
     def targets(self) -> Int[Tensor, "blocks time"]:
         """The targets of all blocks in order, the last filled up with zeros."""
-        return torch.cat((self.ids[1:], self.ids.new_zeros(-self.asked % self.time))).reshape(-1, self.time)
+        at = torch.arange(len(self))[:, None] * self.apart + torch.arange(self.time)
+        return self.ids[(at + 1).clamp_max(self.asked)] * (at < self.asked)
 
     @property
     def evaluation_batch(self) -> int:
@@ -75,7 +87,7 @@ class Blocks:
 
     def take(self, index: Int[Tensor, " batch"], generator: Generator) -> Batch:
         """The blocks at ``index``; where they start is drawn, if it is not fixed."""
-        starts = index * self.time
+        starts = index * self.apart
         if self.start == "drawn":
             later = torch.randint(self.time, index.shape, generator=generator)
             starts = (starts + later) % (self.asked - self.time + 1)
@@ -83,9 +95,10 @@ class Blocks:
         present = at < self.asked
         at = at.clamp_max(self.asked - 1)
         tokens, targets = self.ids[at], self.ids[at + 1]
-        if self.start == "drawn" or self.asked % self.time == 0:
+        if self.start == "drawn" or (self.apart == self.time and self.asked % self.time == 0):
             return Batch((tokens,), targets)
-        return Batch((tokens * present,), targets * present, present.float())
+        new = torch.arange(self.time) >= torch.where(index > 0, self.time - self.apart, 0)[:, None]
+        return Batch((tokens * present,), targets * present, (present & new).float())
 
     def tensors(self) -> list[Tensor]:
         """The tensors that a fingerprint reads."""
@@ -98,6 +111,7 @@ def read_text(
     *,
     tokens: Tokenization = CHARACTERS,
     time: int = 128,
+    stride: int = 0,
     unknown: Unknown = "error",
     split: Split = Split(test=0.05, val=0.05),
 ) -> Data:
@@ -112,6 +126,9 @@ def read_text(
         min_count: How often a token must be seen in training to be known; of characters and words
             above 1 only with unknown tokens.
         time: Tokens a block, at least 1.
+        stride: Tokens from the begin of one held-out block to the next, at most ``time``; 0 is ``time``. Of
+            blocks that overlap (a sliding window) each token is asked for once, behind ``time - stride``
+            others at least, but for those of the first block; so perplexity is that of a longer context.
         unknown: "error" refuses a token that training lacks; "token" reads it as ``<unk>``.
         split: Test and validation part, seed.
         test: Share of the test part, the end of the text, in [0, 1).
@@ -126,19 +143,30 @@ def read_text(
             unknown.
     """
     path = Path(path)
-    return replace(from_text(text_in(path), split, str(path), tokens, time, unknown), name=path.name)
+    data = from_text(text_in(path), split, str(path), tokens, time, unknown, stride)
+    return replace(data, name=path.name)
 
 
 def from_text(
-    text: str, split: Split, name: str, rule: Tokenization, time: int = 128, unknown: Unknown = "error"
+    text: str,
+    split: Split,
+    name: str,
+    rule: Tokenization,
+    time: int = 128,
+    unknown: Unknown = "error",
+    stride: int = 0,
 ) -> Data:
     """The Data of a text in memory; the options are those of :func:`read_text`."""
     if time < 1:
         raise ValueError(f"{name}: time must be at least 1: got {time}")
+    if not 0 <= stride <= time:
+        raise ValueError(f"{name}: stride must be in 0 .. time={time}: got {stride}")
     notes = () if rule.in_pieces or unicodedata.is_normalized("NFC", text) else (COMPOSED,)
     tokenizer, ids, cuts = (_pieces if rule.in_pieces else _tokens)(text, split, name, rule, time, unknown)
     splits = {
-        part: Blocks(ids[max(0, cut.start - 1) : cut.stop], time, "drawn" if part == "train" else "fixed")
+        part: Blocks(
+            ids[max(0, cut.start - 1) : cut.stop], time, "drawn" if part == "train" else "fixed", stride
+        )
         for part, cut in cuts.items()
     }
     return Data(
@@ -155,6 +183,7 @@ def from_text(
             shape=(time,),
             own={
                 **tokenizer.as_json(),
+                **({"stride": stride} if stride else {}),
                 "split": split.as_json(official=False),
                 "about": _about(splits, tokenizer, time),
             },
@@ -209,7 +238,7 @@ def encode_text(source: str | os.PathLike[str], encoding: Mapping[str, Any]) -> 
     ids = _whole(Tokenizer.from_json(encoding).encode([text], str(path))[0])
     if len(ids) < 2:
         raise ValueError(f"{path}: a text must have at least two tokens: got {len(ids)}")
-    return Blocks(ids, encoding["shape"][0])
+    return Blocks(ids, encoding["shape"][0], stride=encoding.get("stride", 0))
 
 
 def encode_prompt(text: str, encoding: Mapping[str, Any]) -> Int[Tensor, " tokens"]:
@@ -268,9 +297,11 @@ def _about(splits: Mapping[str, Blocks], tokenizer: Tokenizer, time: int) -> lis
     counts = splits["train"].ids.bincount(minlength=tokenizer.size).double()
     share = counts / counts.sum()
     sizes = ", ".join(f"{part} {blocks.asked:,}" for part, blocks in splits.items())
+    stride = splits["train"].stride
+    apart = f", held out every {stride}, each token asked for once" * bool(stride)
     text = [
         ["text", f"{tokenizer.called} of {tokenizer.size:,} kinds: {sizes}"],
-        ["blocks", f"{time} tokens; in training they start anywhere"],
+        ["blocks", f"{time} tokens; in training they start anywhere{apart}"],
         [
             "baseline",
             f"{torch.special.entr(share).sum():.4f} nats a token: the entropy of the training frequencies",

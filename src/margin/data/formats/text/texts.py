@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from margin.data.arrays import Array, known_targets, renamed_in, targets_of
-from margin.data.assembly import Raw, Schema, cut
+from margin.data.assembly import Raw, Schema, cut, with_groups
 from margin.data.examples import Data
 from margin.data.formats.sequences.rows import Ragged, Sequences, fingerprint_of
-from margin.data.formats.sequences.sources import lengths_line
+from margin.data.formats.sequences.sources import lengths_line, raw_of_file
+from margin.data.formats.sequences.values import written_tokens
 from margin.data.formats.text.sources import text_in
 from margin.data.formats.text.tokenizers import Tokenization, Tokenizer
 from margin.data.formats.text.vocabulary import UNKNOWN
@@ -31,6 +32,9 @@ SPECIAL = {"characters": ("<pad>", UNKNOWN), "words": ("<pad>", UNKNOWN), "bpe":
 
 TEXTS = Tokenization(min_count=2)
 UNLABELED = "unsup"
+
+ARCHIVES = (".npz", ".npy")
+"""Files of arrays, whose whole numbers are tokens."""
 
 
 @option_groups()
@@ -98,10 +102,11 @@ def read_texts(
     """Texts in a folder of class folders, ``pos/1.txt``; or ``train/pos/1.txt`` and ``test/pos/1.txt``.
 
     A table with a column of texts needs no such folder: it is read as it is. Texts in ``train/unsup`` have no
-    class and are left out, which is said.
+    class and are left out, which is said. Of an ``.npz`` or ``.npy`` file the whole numbers in x, one
+    sequence a row, are tokens (see :func:`~margin.data.formats.sequences.sources.read_sequences`).
 
     Args:
-        path: The folder; its texts are ``.txt`` files in UTF-8.
+        path: The folder, its texts ``.txt`` files in UTF-8; or a file of arrays.
         task: Classes, the names of the folders.
         tokens: What tokens are.
         long: What becomes of a text of more than ``longest`` tokens: an error, or its beginning is kept.
@@ -116,6 +121,8 @@ def read_texts(
         ValueError: It holds no texts in class folders, or as :func:`from_texts`.
     """
     folder = Path(path)
+    if folder.suffix in ARCHIVES:
+        return _of_arrays(folder, task, tokens, long, split)
     if not folder.is_dir():
         raise ValueError(
             f"{folder}: texts:PATH is a folder of class folders; of a table give the file, and --data.text "
@@ -137,6 +144,42 @@ def read_texts(
     left = sum(1 for place in (parts or {"train": folder}).values() for _ in place.glob(f"{UNLABELED}/*.txt"))
     said = (f"{left:,} texts in {UNLABELED} have no class and are left out",) * bool(left)
     return replace(data, name=folder.name, notes=(*data.notes, *said))
+
+
+def _of_arrays(path: Path, task: TaskName | None, rule: Tokenization, long: Long, split: Split) -> Data:
+    """The Data of sequences of whole numbers in a file of arrays, which are tokens."""
+    raw, groups = raw_of_file(path, task=task)
+    official = raw.official and (written_tokens(raw.official[0], f"{path}, test part"), raw.official[1])
+    texts = written_tokens(raw.inputs, str(path))
+    notes = (*raw.notes, "the whole numbers are read as tokens")
+    named, parts = with_groups(
+        Raw(
+            name=raw.name,
+            inputs=texts,
+            targets=raw.targets,
+            task=raw.task,
+            classes=raw.classes,
+            official=official,
+            notes=notes,
+        ),
+        groups,
+        split,
+    )
+    return replace(
+        assemble_texts(named, numbers_alone(rule, str(path)), long, split, parts=parts), name=path.name
+    )
+
+
+def numbers_alone(rule: Tokenization, name: str) -> Tokenization:
+    """The rule of tokens that are whole numbers already, refused unless it takes each for a token.
+
+    Raises:
+        ValueError: It would cut numbers into pieces.
+    """
+    if rule.level != "words" or rule.tokenizer is not None:
+        got = f"tokenizer {rule.tokenizer}" if rule.tokenizer else f"level {rule.level}"
+        raise ValueError(f"{name}: whole numbers are tokens as they are, which nothing cuts: got {got}")
+    return rule
 
 
 def in_classes(folder: Path) -> tuple[list[str], list[str]]:
