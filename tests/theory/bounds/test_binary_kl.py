@@ -67,7 +67,7 @@ def test_closed_forms_of_the_inverse() -> None:
 
 
 def test_more_arguments_than_a_chunk_holds_keep_their_places_and_shape() -> None:
-    q, c = 0.9 * rand(40_000).reshape(200, 200), torch.tensor(0.05)
+    q, c = 0.9 * rand(40_000).reshape(200, 200), torch.tensor(0.05, dtype=torch.float64)
     torch.testing.assert_close(binary_kl(q, kl_upper(q, c)), torch.full_like(q, 0.05), atol=1e-12, rtol=0)
     one = kl_upper(q[137, 81], c)
     assert kl_upper(q, c)[137, 81] == one

@@ -1,5 +1,6 @@
 """Rademacher complexity: by hand, by enumeration, and beside the bounds of it."""
 
+import dataclasses
 import itertools
 import math
 
@@ -7,6 +8,9 @@ import pytest
 import torch
 from torch import Generator
 
+from margin.core.findings import Verdict
+from margin.core.types import Batch
+from margin.theory.capacity.claims import demo, linear_complexity
 from margin.theory.capacity.rademacher import linear_bound, massart, of_linear, of_values
 
 
@@ -64,3 +68,11 @@ def test_no_example_is_refused() -> None:
         of_linear(torch.empty(0, 3))
     with pytest.raises(ValueError, match="draws must be at least 2"):
         of_linear(draw(20, 2), draws=1)
+
+
+def test_the_claim_reaches_its_lower_side_on_inputs_that_are_alike_and_the_upper_on_orthogonal_ones() -> None:
+    found = linear_complexity(demo())
+    assert float(found.value) == pytest.approx(2.5)  # 5 / 2, half of the time both signs agree
+    assert found.verdict is Verdict.HOLDS
+    subject = dataclasses.replace(demo(), test=[Batch((torch.eye(2),), torch.tensor([0, 1]))])
+    assert float(linear_complexity(subject).value) == pytest.approx(float(linear_complexity(subject).high))
