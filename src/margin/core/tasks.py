@@ -29,6 +29,8 @@ class Task:
         probabilities: ``outputs -> the probability of each class``; None where the model states none.
         weigh: ``targets -> what each term counts in the mean of the loss``, sum(w l) / sum(w c), where the
             loss holds the factor c itself, as torch's cross-entropy of weighted classes; None where it is 1.
+        by_term: Whether an example has several terms, each of whose losses reads its own output alone: terms
+            in a row, of whichever examples, then have the same.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Task:
     classes: Callable[[Any], Tensor] | None = None
     probabilities: Callable[[Any], Tensor] | None = None
     weigh: Callable[[Tensor], Tensor] | None = None
+    by_term: bool = False
 
 
 COLUMN = "outputs: (N, 1), read as one number an example (N,)"
@@ -180,6 +183,7 @@ MULTILABEL = Task(
     lambda logits: {"labels": (logits > 0).long(), "probability": logits.abs().sigmoid()},
     classes=halfspace_classes,
     probabilities=binary_probabilities,
+    by_term=True,
 )
 """The logit of each of several labels, 0 or 1, that an example may have at once; a term is a label."""
 
@@ -279,10 +283,10 @@ def _predict_quantiles(outputs: Tensor) -> dict[str, Tensor]:
     return {f"{name} q{level:g}": columns[level][name] for name in names for level in LEVELS}
 
 
-TOKENS = Task("tokens", term_loss, {"accuracy": term_accuracy}, _predict_token)
+TOKENS = Task("tokens", term_loss, {"accuracy": term_accuracy}, _predict_token, by_term=True)
 """The logits of the next token at every position; a term is a token."""
 
-POINT_CLASSES = Task("point_classes", term_loss, {"accuracy": term_accuracy}, _predict_terms)
+POINT_CLASSES = Task("point_classes", term_loss, {"accuracy": term_accuracy}, _predict_terms, by_term=True)
 """One logit per class at every point of a set; a term is a point."""
 
 PIXEL_CLASSES = replace(

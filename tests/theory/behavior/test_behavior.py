@@ -8,7 +8,7 @@ from margin.core.catalog import claims
 from margin.core.findings import Verdict
 from margin.core.tasks import CLASSES, VALUES
 from margin.theory.behavior import label_order as order_of
-from margin.theory.behavior.claims import demo
+from margin.theory.behavior.claims import demo, watched
 from margin.theory.prediction.held_out import stated
 
 NAMES = ("random", "mates", "buffers", "overwrites", "mode", "finite")
@@ -157,6 +157,31 @@ def test_a_model_left_in_training_mode_is_said_with_the_layer():
         assert found.value == 1 and f"layer '2' ({type(layer).__name__})" in found.statement
         assert any("eval()" in line for line in found.remarks)
     assert behavior(net().train())["mode"].value == 0
+
+
+class Pixels(nn.Module):
+    """65,536 numbers and more a row, of which the second half are dropped at random."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.wide, self.drop, self.narrow = nn.Linear(4, size), Dropping(), nn.Linear(size, 2)
+
+    def forward(self, x):
+        return self.narrow(self.drop(self.wide(x).relu()))
+
+
+@pytest.mark.parametrize("size", [2**16, 2**18])
+def test_of_a_layer_of_a_large_image_65536_numbers_of_a_row_are_watched(size):
+    """The layer is named all the same, and no copy of what a layer returns is larger."""
+    torch.manual_seed(0)
+    model = Pixels(size).eval()
+    with torch.no_grad():
+        seen = watched(model, (X[:4],))
+    assert max(x[0].numel() for call in seen for x in call.outputs) == 2**16
+    assert [call.path for call in seen] == ["wide", "drop", "narrow", ""]
+    found = behavior(model)["random"]
+    assert found.value == 1
+    assert "layer 'drop' (Dropping)" in found.statement
 
 
 def test_rows_that_are_no_numbers_are_counted_and_named_with_the_layer():

@@ -10,7 +10,7 @@ from margin.auditing.asking.answers import ask
 from margin.auditing.asking.named import claims_named
 from margin.auditing.asking.worst_examples import worst_examples
 from margin.core.findings import NotAsked, Subject
-from margin.core.tasks import CLASSES, VALUES
+from margin.core.tasks import CLASSES, MULTILABEL, PIXEL_CLASSES, VALUES
 from margin.core.types import Batch
 from margin.engine.loop import risk
 from margin.theory.prediction.held_out import held_out_terms, losses_of, outputs_of
@@ -107,6 +107,27 @@ def test_a_loss_of_several_values_an_example_is_asked_of_the_objective():
     own = held_out_terms(subject.model, subject.test, subject.objective)
     assert torch.equal(losses_of(subject, "test").values, own.values)
     assert len(own.values) == 21
+
+
+@pytest.mark.parametrize("task", [PIXEL_CLASSES, MULTILABEL], ids=lambda task: task.name)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_losses_of_terms_come_of_the_outputs_without_another_pass(task, weighted):
+    """Against the objective, batch by batch; a term of weight 0 is left out of both."""
+    torch.manual_seed(0)
+    x, y = torch.randn(8, 5, 4), torch.randint(3 if task is PIXEL_CLASSES else 2, (8, 5))
+    model = Counting(4, 3) if task is PIXEL_CLASSES else nn.Sequential(Counting(4, 1), nn.Flatten())
+    weight = torch.arange(40.0).reshape(8, 5) % 3 if weighted else None
+    batches = [Batch((x[c],), y[c], None if weight is None else weight[c]) for c in (slice(3), slice(3, 8))]
+    subject = Subject(model=model.eval(), test=batches, task=task, objective=risk(task))
+    own = held_out_terms(subject.model, subject.test, subject.objective)
+    outputs_of(subject, "test")
+    counting = next(module for module in model.modules() if isinstance(module, Counting))
+    asked = counting.rows
+    found = losses_of(subject, "test")
+    assert counting.rows == asked
+    torch.testing.assert_close(found.values, own.values, rtol=1e-6, atol=1e-7)
+    assert torch.equal(found.weight, own.weight)
+    assert torch.equal(found.example, own.example)
 
 
 def test_a_pass_that_was_stopped_goes_on_where_it_was():

@@ -461,7 +461,7 @@ def _answer(subject: Subject, claim: Claim, plan: Budget, before: Snapshot, unwa
         finding = None  # a deadline may pass after it was made of a refusal on the way
         skipped = str(error) if isinstance(error, NotAsked) else lacking(error)
         broken = "" if skipped else traceback.format_exc()
-    if claim.cost.passes >= 3:  # so many hold graphs
+    if claim.cost.passes >= 3 or plan.has_many_places:  # graphs, or columns of millions of terms
         give_back_memory()
     plan.took(claim, seconds := time.perf_counter() - start, most)
     if difference := before.difference(subject):

@@ -282,7 +282,7 @@ class Budget:
         most, examples = self._fits(self._part, each * passes), self._examples(claim)
         too_much = [self._expected(claim, few, self._counted) > self._total / 4 for few in FEW]
         if most <= FEW[0] and too_much[0]:
-            return FEW[2 if too_much[1] and self._places >= PLACES else 1]
+            return FEW[2 if too_much[1] and self.has_many_places else 1]
         return max(examples, self._sizes["train"]) if most >= examples else most
 
     def sample(self, claim: Claim, most: int | None) -> str:
@@ -320,6 +320,11 @@ class Budget:
     def until_its_end(self) -> AbstractContextManager[None]:
         """Within the block no pass of the model begins when the audit's time is over: it raises OutOfTime."""
         return self._clock.passes_of(self._subject.model) if self._limited else nullcontext()
+
+    @property
+    def has_many_places(self) -> bool:
+        """Whether an example has many targets, as an image has pixels."""
+        return self._places >= PLACES
 
     @property
     def can_name_the_worst(self) -> bool:

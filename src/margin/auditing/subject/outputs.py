@@ -119,12 +119,13 @@ def _at_each_place(task: Task) -> Task:
 
     loss = None if task.loss is None else flat(task.loss)
     scores = {name: flat(score) for name, score in task.scores.items()}
-    return replace(task, name=TERMS, loss=loss, scores=scores)
+    return replace(task, name=TERMS, loss=loss, scores=scores, by_term=True)
 
 
 LABEL_PROBABILITIES = replace(
     PROBABILITY,
     name=MULTILABEL.name,
+    by_term=True,
     predict=lambda p: {"labels": (p > 0.5).long(), "probability": torch.maximum(p, 1 - p)},
 )
 """The probability of each of several labels, a sigmoid being the model's last layer."""

@@ -4,6 +4,8 @@ Each question runs the model on a few examples twice and compares outputs. Where
 is named whose outputs differ though its inputs do not: hooks see every call of every submodule.
 """
 
+import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +21,10 @@ from margin.theory.prediction.held_out import held_out_answers
 
 FEW = 16
 """Examples that the model is asked more than once."""
+
+WATCHED = 2**16
+"""Numbers of a row that are compared of what a layer is given and returns, evenly spaced: of a large image a
+network has gigabytes of them."""
 
 NAMED = 5
 """How many examples or buffers are named."""
@@ -97,9 +103,14 @@ def copies(inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tuple(x.clone() for x in inputs)
 
 
-def tensors(value: Any) -> list[Tensor]:
-    """Copies of the tensors in nested arguments."""
-    return [x.detach().clone() for x in leaves(value) if isinstance(x, Tensor) and x.layout == torch.strided]
+def tensors(value: Any, most: int = sys.maxsize) -> list[Tensor]:
+    """Copies of the tensors in nested arguments, of each row so many numbers at most."""
+    found = [x.detach() for x in leaves(value) if isinstance(x, Tensor) and x.layout == torch.strided]
+    numbers = [x[:1].numel() if x.ndim else 1 for x in found]
+    return [
+        x.clone() if n <= most else x.flatten(1)[:, :: math.ceil(n / most)].clone()
+        for x, n in zip(found, numbers, strict=True)
+    ]
 
 
 def watched(model: nn.Module, inputs: tuple[Tensor, ...]) -> list[Seen]:
@@ -112,11 +123,13 @@ def watched(model: nn.Module, inputs: tuple[Tensor, ...]) -> list[Seen]:
     entered: list[list[Tensor]] = []
 
     def enter(module: nn.Module, args: tuple[Any, ...]) -> None:
-        entered.append(tensors(args))
+        entered.append(tensors(args, WATCHED))
 
     def leave(call: Call) -> None:
         given = entered.pop()
-        seen.append(Seen(paths[call.module], type(call.module).__name__, given, tensors(call.output)))
+        seen.append(
+            Seen(paths[call.module], type(call.module).__name__, given, tensors(call.output, WATCHED))
+        )
 
     with hooked([m for m in paths if m is not model], leave, enter):
         returned = model(*inputs)
@@ -333,8 +346,8 @@ def overwrites(subject: Subject) -> Finding:
 
 
 @torch.no_grad()
-def mode(subject: Subject) -> Finding:
-    """The share of examples that the model answers otherwise in the training mode that it came in."""
+def _in_both_modes(subject: Subject, look: Look) -> list[list[Seen]]:
+    """The calls in evaluation mode, and in the mode that each module came in, on the same inputs."""
     model, inputs = asked(subject)
     flags = [(module, module.training) for module in model.modules()]
     calls = []
@@ -344,16 +357,20 @@ def mode(subject: Subject) -> Finding:
             for module, flag in flags:
                 module.training = flag and training
             try:
-                calls.append(watched(model, copies(inputs)))
+                calls.append(look(model, copies(inputs)))
             except (ValueError, RuntimeError) as error:  # batch normalization of a single example
                 raise NotAsked(f"in training mode the model raises: {str(error).splitlines()[0]}") from error
             kept.restore()
-    here, there = calls
-    off = moved_rows(here, there)
+    return calls
+
+
+def mode(subject: Subject) -> Finding:
+    """The share of examples that the model answers otherwise in the training mode that it came in."""
+    off = moved_rows(*_in_both_modes(subject, whole))
     return compared(
         "The share of examples that the model answers otherwise in the mode that it came in than in eval()",
         off,
-        lambda: culprit(here, there),
+        lambda: culprit(*_in_both_modes(subject, watched)),
         ("all numbers are of eval(): call it before the model is used",) if bool(off.any()) else (),
         promised=False,
     )

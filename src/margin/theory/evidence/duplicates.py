@@ -381,11 +381,12 @@ def _of_images(x: Tensor, *, shape: torch.Size, view: Callable[[Tensor], Tensor]
 def _near(subject: Subject) -> Near | None:
     if not (has_real_input(subject) and len(subject.train)):
         return None
-    test, train = (part.inputs for part in drawn(subject))
+    parts = drawn(subject)
+    test, train = (part.inputs for part in parts)
     if not bool(train.isfinite().all() and test.isfinite().all()):
         return None
     most = max(20, NEIGHBORS // max(1, train.numel()))
-    shape = subject.test[0].inputs[0].shape[1:]
+    shape = parts[0].shape
     if len(shape) == 3:
         alike, moved = (
             near_duplicates(test, train, view=partial(_of_images, shape=shape, view=view), most=most)

@@ -16,7 +16,7 @@ from margin.core.findings import Finding, NotAsked, Subject, has_real_input
 from margin.core.tasks import VALUES as REAL
 from margin.core.types import Batch
 from margin.engine.loop import risk
-from margin.theory.evidence.rows import drawn, feature_name, has_rows, kept_data, listed, numbered, places
+from margin.theory.evidence.rows import drawn, has_rows, kept_data, listed, numbered, places
 
 SHORTEST = 4
 """Length from which on rows may be windows of a series."""
@@ -49,7 +49,7 @@ class Across(NamedTuple):
     groups: int | None
     of_groups: int
     windows: Int[Tensor, " shifted"] | None
-    ordered: dict[int, float]
+    ordered: dict[str, float]
 
     @property
     def refutes(self) -> str:
@@ -101,11 +101,12 @@ def _end(batch: Batch, axis: int, start: int) -> list[Tensor]:
     return [x.narrow(axis, start, x.shape[axis] - 1)]
 
 
-def _ordered(subject: Subject) -> dict[int, float]:
+def _ordered(subject: Subject) -> dict[str, float]:
     """The features by which both parts are in order, with the share of held-out rows among training rows."""
     if not has_real_input(subject):
         return {}
-    test, train = (part.inputs for part in drawn(subject))
+    parts = drawn(subject)
+    test, train = (part.inputs for part in parts)
     if min(len(test), len(train)) < VALUES:
         return {}
     rising = _monotone(test, 1) & _monotone(train, 1)
@@ -115,7 +116,7 @@ def _ordered(subject: Subject) -> dict[int, float]:
         own, theirs = test[:, j], train[:, j]
         if min(len(own.unique()), len(theirs.unique())) >= VALUES:
             between = (own > theirs.min()) & (own < theirs.max())
-            found[j] = float(between.double().mean())
+            found[parts[0].names(j)] = float(between.double().mean())
     return found
 
 
@@ -163,8 +164,7 @@ def groups(subject: Subject) -> Finding:
         labeled["held-out rows that are training rows shifted by one step"] = len(found.windows)
         if len(found.windows):
             remarks.append(f"Shifted training rows, by their held-out row: {listed(found.windows.tolist())}.")
-    for j, share in found.ordered.items():
-        name = feature_name(subject, j)
+    for name, share in found.ordered.items():
         labeled[f"held-out rows between training rows by {name}"] = round(share * found.held_out)
         if share >= ACROSS:
             remarks.append(

@@ -5,12 +5,15 @@ has a probability below 1e-26. Rows of weight 0, which count for nothing, are le
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
+from torch.nn.functional import avg_pool2d
 
 from margin.core.findings import Subject
 from margin.core.types import Batch
@@ -19,14 +22,19 @@ from margin.engine.evaluation import (
     counts,
     drawn_rows,
     eval_mode,
+    rows_of,
     sample_examples,
     weight_of_terms,
 )
+from margin.math.seeds import mix
 
 ELEMENTS = 2_500_000
 """Numbers of a drawn sample at most, and of its rows:"""
 MOST = 5000
 LEAST = 200
+
+WIDEST = ELEMENTS // LEAST
+"""Numbers of a row up to which all are looked at; wider images by means over cells, other rows by some."""
 
 MOST_TRAINING = 10_000
 """Training examples that are answered at most: a share of them is then known to a percent."""
@@ -134,32 +142,107 @@ def places(batches: Sequence[Batch]) -> Int[Tensor, " rows"]:
 
 
 class Drawn(NamedTuple):
-    """Rows of one part, in the order of the file, flattened, in float64, with their targets."""
+    """Rows of one part, in the order of the file, flattened, in float64, with their targets.
+
+    Args:
+        inputs: The rows.
+        targets: Theirs.
+        words: How a statement calls them.
+        shape: The shape of a row before it was flattened.
+        names: What a message calls a column, counted from 0.
+    """
 
     inputs: Float[Tensor, "rows features"]
     targets: Tensor | None
     words: str
+    shape: torch.Size
+    names: Callable[[int], str]
+
+
+class Narrowed(NamedTuple):
+    """What is looked at of wide rows: a function of them, in words, and what a message calls its columns."""
+
+    view: Callable[[Tensor], Tensor]
+    words: str
+    names: Callable[[int], str]
+
+
+def narrowed(subject: Subject, shape: torch.Size) -> Narrowed:
+    """How rows of a shape are looked at: whole, where they hold no more than :data:`WIDEST` numbers.
+
+    Wider images are averaged over square cells of pixels; of other rows some features are drawn, whichever
+    part they are of.
+    """
+    width = shape.numel()
+    if width <= WIDEST:
+        return Narrowed(lambda x: x, "", partial(feature_name, subject))
+    if len(shape) == 3 and shape[0] <= min(shape[1:]):
+        size = math.ceil(math.sqrt(width / WIDEST))
+        across = math.ceil(shape[2] / size)
+        down = math.ceil(shape[1] / size)
+
+        def place(j: int) -> str:
+            plane, row, column = j // (down * across), j // across % down * size, j % across * size
+            return f"pixels of plane {plane} from row {row}, column {column}"
+
+        return Narrowed(
+            lambda x: avg_pool2d(x.double(), size, ceil_mode=True),
+            f", by means over {size} x {size} pixels",
+            place,
+        )
+    unit = shape[1] if len(shape) == 2 and shape[1] <= WIDEST else 1  # of a sequence whole steps are drawn
+    steps = torch.randperm(width // unit, generator=Generator().manual_seed(mix(0, 31)))[: WIDEST // unit]
+    some = (steps.sort().values[:, None] * unit + torch.arange(unit)).flatten()
+    return Narrowed(
+        lambda x: x.flatten(1)[:, some],
+        f", by {len(some):,} of their {width:,} features, drawn at random",
+        lambda j: feature_name(subject, int(some[j])),
+    )
 
 
 def drawn(subject: Subject) -> tuple[Drawn, Drawn]:
-    """Held-out and training rows of one real input, all or some drawn at random; computed once."""
+    """Held-out and training rows of one real input, all or some drawn at random; computed once.
+
+    Wide rows are :func:`narrowed`, which the words for those of training say.
+    """
 
     def compute() -> tuple[Drawn, Drawn]:
-        width = max(1, subject.test[0].inputs[0][:1].numel())
-        limit = min(MOST, max(LEAST, ELEMENTS // width))
-        found = []
-        for batches, kind in ((subject.test, "held-out"), (subject.train, "training")):
-            if not len(batches):
-                found.append(Drawn(torch.zeros(0, width, dtype=torch.float64), None, "no training examples"))
-                continue
-            sample = drawn_rows(batches, limit)
-            inputs = torch.cat([flat(batch.inputs[0]) for batch in sample.batches])
-            given = [batch.targets.detach().cpu() for batch in sample.batches if batch.targets is not None]
-            targets = torch.cat(given) if given else None
-            found.append(Drawn(inputs.double(), targets, sample.words(kind)))
-        return found[0], found[1]
+        shape = subject.test[0].inputs[0].shape[1:]
+        whole = narrowed(subject, shape)
+        limit = min(MOST, max(LEAST, ELEMENTS // max(1, shape.numel())))
+        return (
+            _drawn(subject.test, limit, "held-out", whole._replace(words="")),
+            _drawn(subject.train, limit, "training", whole),
+        )
 
     return kept_data(subject, "drawn rows", compute)
+
+
+def _drawn(batches: Sequence[Batch], limit: int, kind: str, look: Narrowed) -> Drawn:
+    """So many rows of a part at most, each narrowed before the next batch is read."""
+    if not len(batches):
+        nothing = torch.zeros(0, 0, dtype=torch.float64)
+        return Drawn(nothing, None, "no training examples", torch.Size((0,)), look.names)
+    numbers = [
+        Batch((torch.arange(first, first + len(batch.inputs[0])),), None, batch.weight)
+        for first, batch, _ in rows_of_batches(batches)
+    ]
+    sample = drawn_rows(numbers, limit)
+    chosen = torch.cat([batch.inputs[0] for batch in sample.batches])
+    rows, targets = [], []
+    for first, batch, _ in rows_of_batches(batches):
+        here = chosen[(chosen >= first) & (chosen < first + len(batch.inputs[0]))] - first
+        if len(here):
+            picked = rows_of(batch, here)
+            rows.append(look.view(picked.inputs[0].detach().cpu()).double())
+            targets += [] if picked.targets is None else [picked.targets.detach().cpu()]
+    return Drawn(
+        torch.cat([flat(x) for x in rows]),
+        torch.cat(targets) if targets else None,
+        sample.words(kind) + look.words,
+        rows[0].shape[1:],
+        look.names,
+    )
 
 
 def part_labels(batches: Sequence[Batch]) -> Int[Tensor, " rows"]:

@@ -8,12 +8,14 @@ level says that the parts differ, and no data of one law give one more often tha
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
+from margin.core.deadline import check_deadline
 from margin.core.findings import Finding, NotAsked, Premise, Subject, has_labels, has_real_input
 from margin.data.formats.series.sources import Windows
 from margin.math.seeds import mix
@@ -23,7 +25,6 @@ from margin.theory.evidence.duplicates import leak
 from margin.theory.evidence.rows import (
     Drawn,
     drawn,
-    feature_name,
     has_one_target,
     has_rows,
     kept_data,
@@ -127,6 +128,7 @@ def _features(test: Tensor, train: Tensor) -> Tensor:
     ranked = torch.cat((test, train)).sort(0).values
     few = 1 + (ranked[1:] != ranked[:-1]).sum(0) <= FEW_VALUES
     for j in few.nonzero().flatten().tolist():
+        check_deadline()
         codes = torch.cat((test[:, j], train[:, j])).unique(return_inverse=True)[1]
         p[j] = chi_square(codes[: len(test)], codes[len(test) :])
     return p
@@ -165,7 +167,8 @@ FEWEST = 3
 class Shift:
     """Adjusted p-values: of all features together, of the targets where they are numbers, of each feature.
 
-    Of features that mostly lie outside the training part's range both ranges are named.
+    Of features that mostly lie outside the training part's range both ranges are named. What a message calls
+    a feature is what was looked at: of a large image the mean over some pixels.
     """
 
     together: float
@@ -173,6 +176,7 @@ class Shift:
     features: Float[Tensor, " features"]
     ranges: dict[int, str]
     words: str
+    names: Callable[[int], str]
 
     @property
     def refutes(self) -> bool:
@@ -202,6 +206,7 @@ def shifted(subject: Subject) -> Shift | None:
             (TESTS * holm(_features(test, train))).clamp(max=1.0),
             _ranges(test, train),
             f"{parts[0].words} and {parts[1].words}",
+            parts[0].names,
         )
 
     return kept_data(subject, "shift", compute)
@@ -272,16 +277,16 @@ def same_distribution(subject: Subject) -> Premise:
     if found is None:
         return Premise(text, "assumed", "nothing was tested: there is no row of real numbers an example")
     if found.refutes:
-        return Premise(text, "refuted", _said(subject, found))
+        return Premise(text, "refuted", _said(found))
     return Premise(text, "sampled", f"no test at the level of {LEVEL:.0%} tells {found.words} apart")
 
 
-def _said(subject: Subject, found: Shift) -> str:
+def _said(found: Shift) -> str:
     below = (found.features < LEVEL).nonzero().flatten()
     below = below[found.features[below].argsort(stable=True)]
     apart_first = sorted(below.tolist(), key=lambda j: j not in found.ranges)
     what = [
-        feature_name(subject, j) + (f" ({found.ranges[j]})" if j in found.ranges and k < RANGES else "")
+        found.names(j) + (f" ({found.ranges[j]})" if j in found.ranges and k < RANGES else "")
         for k, j in enumerate(apart_first)
     ]
     if found.targets is not None and found.targets < LEVEL:
@@ -316,8 +321,8 @@ def shift(subject: Subject) -> Finding:
     if found.targets is not None:
         rows["targets"] = found.targets
     for j in found.features.argsort(stable=True)[:SHOWN].tolist():
-        rows[feature_name(subject, j)] = float(found.features[j])
-    verdict = _said(subject, found) if found.refutes else "no shift was found"
+        rows[found.names(j)] = float(found.features[j])
+    verdict = _said(found) if found.refutes else "no shift was found"
     at = f"by tests at a family-wise level of {LEVEL:.0%}"
     return Finding(
         statement="The chance of parts that differ as much, were they of one distribution: p-values adjusted "

@@ -9,7 +9,7 @@ width that Wilson's has where all were right: .28 for 10 examples.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -23,7 +23,6 @@ from margin.theory.evidence.rows import (
     answer_to_one,
     class_name,
     drawn,
-    feature_name,
     kept_data,
     listed,
     part_labels,
@@ -49,11 +48,13 @@ class Rules(NamedTuple):
         score: Of each feature's rule: the share of right answers, or of the variance that it explains.
         constant: Of the best constant.
         words: Of which rows.
+        names: What a message calls a feature.
     """
 
     score: Float[Tensor, " features"]
     constant: float
     words: str
+    names: Callable[[int], str]
 
     @property
     def telling(self) -> list[int]:
@@ -112,8 +113,8 @@ def rules(subject: Subject) -> Rules:
 
     def compute() -> Rules:
         if has_labels(subject):
-            return Rules(*class_rules(x, y), train.words)
-        return Rules(value_rules(x, y), 0.0, train.words)
+            return Rules(*class_rules(x, y), train.words, train.names)
+        return Rules(value_rules(x, y), 0.0, train.words, train.names)
 
     return kept_data(subject, "rules of one feature", compute)
 
@@ -126,12 +127,12 @@ def giveaway(subject: Subject) -> Finding:
     """
     found = rules(subject)
     best = found.score.argsort(descending=True, stable=True)[:SHOWN].tolist()
-    labeled = {feature_name(subject, j): float(found.score[j]) for j in best}
+    labeled = {found.names(j): float(found.score[j]) for j in best}
     labeled["the best constant"] = found.constant
     what = "of right answers" if has_labels(subject) else "of the targets' variance explained"
     remarks = []
     if found.telling:
-        named = listed([feature_name(subject, j) for j in found.telling])
+        named = listed([found.names(j) for j in found.telling])
         remarks.append(
             f"The target is given away by {named}: see whether it is known when the model is used; if not, "
             "leave it out and train again."

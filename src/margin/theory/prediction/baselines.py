@@ -47,6 +47,8 @@ ROUNDING = 1e-9
 
 ITSELF_LINEAR = "The model is itself linear in its inputs."
 
+ONE_LABEL = "a linear model of the inputs needs one label for each example"
+
 COPIED, NO_BOTTLENECK = "the targets are the inputs", "it has no bottleneck"
 """What is said of a model that restores its inputs, and of one that can copy them."""
 
@@ -255,6 +257,9 @@ def linear(subject: Subject, *, seed: int = 0) -> Finding:
     Reference: Hastie, Tibshirani and Friedman 2009, Sections 3.4.1 and 4.4 (the two linear models); Charikar,
         Chen and Farach-Colton 2002 (the projection).
     """
+    first = subject.train[0].targets
+    if has_labels(subject) and first is not None and first[:1].numel() != 1:
+        raise NotAsked(ONE_LABEL)
     width = math.prod(subject.train[0].inputs[0].shape[1:])
     features = min(width, MOST_FEATURES)
     # The inputs that are drawn are held at once, before their projection.
@@ -414,7 +419,7 @@ def _logistic(X: Tensor, y: Tensor, w: Tensor) -> Fitted:
     from sklearn.linear_model import LogisticRegression
 
     if y.shape[1] != 1:
-        raise NotAsked("a linear model of the inputs needs one label for each example")
+        raise NotAsked(ONE_LABEL)
     classes = len(y.unique())
     if classes < 2:
         raise NotAsked("a linear model of classes needs two of them in the training part: it has one")

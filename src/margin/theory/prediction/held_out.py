@@ -207,7 +207,7 @@ def _outputs(model: nn.Module, batches: Sequence[Batch], rows: list[tuple[Answer
 def losses_of(subject: Subject, part: Part) -> Terms:
     """The objective's loss of every term of weight > 0, in float64 on the CPU; leaves no trace.
 
-    It is computed once for all claims of the subject, from the outputs where it is a loss of each.
+    It is computed once for all claims of the subject, from the outputs where it is a loss of these.
     """
     batches = answered_batches(subject, part)
 
@@ -222,9 +222,11 @@ def losses_of(subject: Subject, part: Part) -> Terms:
 
 
 def _is_of_outputs(subject: Subject, batches: Sequence[Batch]) -> bool:
-    """Whether the objective is a loss of the outputs, one for each example."""
+    """Whether the objective is a loss of the outputs, one for each example or of each term by its own."""
     targets = batches[0].targets if len(batches) else None
-    return isinstance(subject.objective, Risk) and targets is not None and targets.ndim == 1
+    if not isinstance(subject.objective, Risk) or targets is None:
+        return False
+    return targets.ndim == 1 or subject.objective.task.by_term
 
 
 def held_out_losses(subject: Subject) -> Terms:
