@@ -10,8 +10,14 @@ from torch import Generator
 
 from margin.core.findings import Verdict
 from margin.core.types import Batch
-from margin.theory.capacity.claims import demo, linear_complexity
-from margin.theory.capacity.rademacher import linear_bound, massart, of_linear, of_values
+from margin.theory.capacity.rademacher import (
+    demo,
+    linear_bound,
+    linear_complexity,
+    massart,
+    of_linear,
+    of_values,
+)
 
 
 def draw(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -34,7 +34,7 @@ PARTS: tuple[Part, ...] = (
 )
 
 CLAIMS: tuple[Claim, ...] = (
-    Claim("theory/capacity.rademacher", ".claims:linear_complexity", ".claims:demo",
+    Claim("theory/capacity.rademacher", ".rademacher:linear_complexity", ".rademacher:demo",
         "Rademacher complexity: is that of linear functions between Khintchine's bound and Jensen's?",
         f"{MOHRI_2018}, Theorem 5.10; Latala and Oleszkiewicz 1994, Theorem 1", needs=(MOVABLE,),
         cost=Cost(0), by_name=KNOWN, covers=("slt.rademacher",)),
