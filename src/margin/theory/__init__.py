@@ -2,7 +2,18 @@
 
 from margin.core.catalog import Need, Part
 
-FAMILIES = ("evidence", "behavior", "prediction", "curvature", "dynamics", "signal", "regions", "kernels")
+FAMILIES = (
+    "evidence",
+    "behavior",
+    "prediction",
+    "curvature",
+    "dynamics",
+    "signal",
+    "regions",
+    "kernels",
+    "capacity",
+    "bounds",
+)
 
 # fmt: off
 

@@ -22,6 +22,7 @@ from margin.theory.dynamics.finished import last_stretch
 
 SANDWICH = "robust/linf.sandwich"
 PIXEL_SHIFT = "vision/shift.classes"
+LADDER = "theory/bounds.ladder"
 GAP, LOSS = "theory/risk.gap", "theory/risk.loss"
 FALLING, GRADIENT = "theory/finished.falling", "theory/finished.gradient"
 ALONG = "theory/curvature.along_gradient"
@@ -163,7 +164,7 @@ def memorized(evidence: Evidence) -> list[Sentence]:
     held = evidence.number(MEMORIZED, "held-out")
     gap = evidence.number(MEMORIZED, "gap")
     if training and held and gap:
-        return [_compared(evidence, training, held, gap)]
+        return [_compared(evidence, training, held, gap), *_bounded(evidence)]
     if told := copied(evidence):
         return told
     if loss_gap := evidence.number(GAP):
@@ -200,6 +201,25 @@ def _compared(evidence: Evidence, training: Number, held: Number, gap: Number) -
         text = f"Not told whether it has memorized: {parts}"
         return Sentence("memorized", "unknown", text, "More held-out examples.", (MEMORIZED,))
     return Sentence("memorized", asserted("good", [gap]), capital(parts), "", (MEMORIZED,))
+
+
+def _bounded(evidence: Evidence) -> list[Sentence]:
+    """At most how often it is wrong on new examples, by the tightest bound; of a broken premise nothing."""
+    known = sorted(evidence.numbers(LADDER), key=lambda number: number.value)
+    if not known or known[0].doubted or known[0].value >= 1:
+        return []
+    tightest, by_training = known[0], [n for n in known if "training" in n.label]
+    text = f"With 95% confidence wrong for at most {tightest.text} of new examples, by "
+    text += (
+        "its training examples alone"
+        if tightest in by_training
+        else f"{evidence.held_out} that chose nothing"
+    )
+    if by_training and all(n.value >= 1 for n in by_training):
+        text += "; its training examples alone promise nothing"
+    level: Level = "good" if tightest.value < HALF else "unknown"
+    todo = "" if level == "good" else "More held-out examples."
+    return [Sentence("memorized", level, f"{text}.", todo, (LADDER,))]
 
 
 def _lost(evidence: Evidence, gap: Number) -> Sentence:

@@ -1,0 +1,121 @@
+"""The ladder: what samples promise of the risk of this very classifier, all at once, rung by rung.
+
+Held-out examples, which chose nothing, bound it by the binomial law. Training examples chose the weights, so
+that a bound from them pays for the length of these: it says something of short networks and many examples.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from margin.core.findings import Finding, Premise, Subject
+from margin.core.tasks import CLASSES
+from margin.engine.evaluation import eval_mode
+from margin.theory.bounds.description import best_if_right, quantized, stored_nats
+from margin.theory.bounds.samples import binomial_bound, hoeffding_bound, occam_bound
+from margin.theory.evidence.rows import training_draw
+from margin.theory.prediction.confusion import Classified, classified
+from margin.theory.prediction.held_out import Terms, independent_draws, stated, trials_of, weighted_mean
+from margin.theory.prediction.memorization import training_part
+
+DELTA = 0.05
+"""The probability that one of the bounds fails."""
+
+LEVELS = (3, 9, 33)
+"""Values of a quantized entry that are tried; the choice among them is paid for. Odd numbers, for 0."""
+
+BINOMIAL, HOEFFDING = "held-out examples, exactly", "held-out examples, by Hoeffding"
+STORED, QUANTIZED = "training examples, weights as stored", "training examples, weights quantized"
+
+UNSEEN = Premise(
+    "the held-out examples chose neither the weights nor anything else of the model",
+    "assumed",
+    "what was chosen by looking at them cannot be seen from here",
+)
+
+
+def ladder(subject: Subject) -> Finding:
+    """Upper bounds of the share of new examples that are answered wrongly, each by another theorem.
+
+    Args:
+        subject: A model with one class label an example; with training examples there are bounds from these.
+
+    Reference: Langford 2005, Theorem 3.3 (binomial) and Corollary 4.2 (Occam); Hoeffding 1963, Theorem 1.
+    """
+    found, failure = classified(subject)
+    names = [BINOMIAL, HOEFFDING, *([STORED, QUANTIZED] if len(subject.train) else [])]
+    delta = DELTA / len(names)
+    if failure:
+        bounds = [math.nan] * len(names)
+    else:
+        errors, n = _errors(found)
+        whole = max(math.floor(n), 1)
+        bounds = [
+            binomial_bound(errors, n, delta),
+            float(hoeffding_bound(errors / n, whole, delta)),
+            *(_by_training(subject, found, delta) if len(subject.train) else []),
+        ]
+    return Finding(
+        statement="Upper bounds of the share of new examples that are answered wrongly, which hold at once "
+        f"with {1 - DELTA:.0%} confidence. The last is of a copy whose weights take few values.",
+        value=torch.tensor(bounds, dtype=torch.float64),
+        range=(0.0, 1.0),
+        premises=(independent_draws(subject), UNSEEN),
+        failure=failure,
+        labels=tuple(names),
+    )
+
+
+def _errors(found: Classified) -> tuple[float, float]:
+    """The number of errors and of examples of equal weight that a sample is worth."""
+    right = (found.labels == found.predicted).double()
+    terms = Terms(right, found.weight, found.example)
+    n = trials_of(right, terms, level=1 - 2 * DELTA)
+    return min(max(n * (1 - float(weighted_mean(terms).mean)), 0.0), n), n
+
+
+def _by_training(subject: Subject, held_out: Classified, delta: float) -> list[float]:
+    """Occam's bounds: of the weights as they are stored, and of the best of a few quantized copies."""
+    part = training_part(subject)
+    found, failure = classified(part)
+    if failure:
+        return [1.0, 1.0]
+    errors, n = _errors(found)
+    whole = max(math.floor(n), 1)
+    model = subject.model
+    stored = float(occam_bound(errors / n, whole, delta, choice=stored_nats(model)))
+    commonest = torch.bincount(held_out.labels, held_out.weight).max() / held_out.weight.sum()
+    best, share = 1.0, delta / len(LEVELS)
+    for levels in LEVELS:
+        twin, nats = quantized(model, levels)
+        if best_if_right(nats, whole, share) < min(
+            best, 1 - float(commonest)
+        ):  # else no better than a constant
+            risk = _training_risk(twin, subject)
+            best = min(best, float(occam_bound(risk, whole, share, choice=nats)))
+    return [stored, best]
+
+
+@torch.no_grad()
+def _training_risk(model: nn.Module, subject: Subject) -> float:
+    """The share of the training examples that another model answers wrongly."""
+    classes = subject.task.classes
+    wrong, total = 0.0, 0.0
+    with eval_mode(model):
+        for batch in training_draw(subject).batches:
+            if classes is None or batch.targets is None:
+                raise ValueError("this needs a task with classes, and targets")
+            missed = classes(model(*batch.inputs)).argmax(-1) != batch.targets
+            weight: Tensor = torch.ones_like(missed, dtype=torch.float64)
+            if batch.weight is not None:
+                weight = batch.weight.double()
+            wrong, total = wrong + float((missed * weight).sum()), total + float(weight.sum())
+    return wrong / total
+
+
+def demo() -> Subject:
+    """Of 80 held-out examples 4 are wrong, of a model without weights that could be written down."""
+    labels = torch.arange(80) % 2
+    predicted = torch.where(torch.arange(80) < 4, 1 - labels, labels)
+    return stated(nn.functional.one_hot(predicted, 2).double(), labels, task=CLASSES)

@@ -1,0 +1,135 @@
+"""The ladder of bounds: rungs by hand, codes by enumeration, and what the first screen says of them."""
+
+import dataclasses
+import itertools
+import math
+
+import pytest
+import torch
+from scipy.stats import binom
+from torch import Generator, nn
+
+from margin.core.findings import Subject, Verdict
+from margin.core.tasks import CLASSES
+from margin.core.types import Batch
+from margin.engine.loop import risk
+from margin.theory.bounds import ladder as rungs
+from margin.theory.bounds.binary_kl import binary_kl
+from margin.theory.bounds.description import best_if_right, enumerated_nats, quantized, stored_nats
+from margin.theory.bounds.ladder import BINOMIAL, HOEFFDING, QUANTIZED, STORED, demo, ladder
+
+
+def test_the_held_out_rungs_by_hand() -> None:
+    """4 of 80 wrong, each rung at half of 5 %: the tail is .025, Hoeffding's root sqrt(ln 40 / 160)."""
+    found = ladder(demo())
+    known = dict(zip(found.labels, found.value.tolist(), strict=True))
+    assert list(known) == [BINOMIAL, HOEFFDING]
+    assert binom.cdf(4, 80, known[BINOMIAL]) == pytest.approx(0.025)
+    assert known[HOEFFDING] == pytest.approx(0.05 + math.sqrt(math.log(40) / 160))
+    assert found.verdict is Verdict.MEASURED
+
+
+def classifier(n: int, weight: float = 30.0) -> Subject:
+    """A line that tells two clouds apart, of n training and 200 held-out examples, a few of them noise."""
+    g = Generator().manual_seed(0)
+    x = torch.randn(n + 200, 20, generator=g)
+    y = (x[:, 0] > 0).long()
+    y = torch.where(torch.rand(n + 200, generator=g) < 0.03, 1 - y, y)
+    model = nn.Linear(20, 2)
+    with torch.no_grad():
+        model.weight.uniform_(-0.3, 0.3)
+        model.weight[:, 0] = torch.tensor([-weight, weight])
+        model.bias.zero_()
+    train, test = Batch((x[:n],), y[:n]), Batch((x[n:],), y[n:])
+    return Subject(model=model, test=[test], train=[train], task=CLASSES, objective=risk(CLASSES))
+
+
+def test_few_weights_and_many_examples_have_bounds_from_the_training_part() -> None:
+    """42 numbers of 32 bits are 931.6 nats: the divergence granted is (931.6 + ln 80) / 10,000."""
+    subject = classifier(10_000)
+    found = ladder(subject)
+    known = dict(zip(found.labels, found.value.tolist(), strict=True))
+    assert list(known) == [BINOMIAL, HOEFFDING, STORED, QUANTIZED]
+    x, y = subject.train[0].inputs[0], subject.train[0].targets
+    with torch.no_grad():
+        wrong = float((subject.model(x).argmax(1) != y).double().mean())
+    granted = float(binary_kl(wrong, known[STORED]))
+    assert granted == pytest.approx((42 * 32 * math.log(2) + math.log(4 / 0.05)) / 10_000)
+    assert wrong < known[QUANTIZED] < known[STORED] < 0.25
+
+
+def test_the_bound_of_a_quantized_copy_is_of_its_own_errors(monkeypatch) -> None:
+    """A copy that answers all alike errs for a half of the training examples, however short it is."""
+    subject = classifier(10_000)
+
+    def constant(model, levels):
+        twin = nn.Linear(20, 2)
+        nn.init.zeros_(twin.weight)
+        return twin, 1.0
+
+    monkeypatch.setattr(rungs, "quantized", constant)
+    found = dict(zip(ladder(subject).labels, ladder(subject).value.tolist(), strict=True))
+    assert 0.49 < found[QUANTIZED] < 0.52
+
+
+def test_a_quantized_copy_has_few_values_and_leaves_the_model() -> None:
+    model = nn.Linear(5, 4)
+    before = model.weight.clone()
+    twin, _ = quantized(model, 3)
+    assert len(twin.weight.unique()) == 3
+    assert torch.equal(model.weight, before)
+
+
+def test_a_long_description_is_vacuous_and_says_one() -> None:
+    found = ladder(classifier(50))
+    assert found.value[2:].tolist() == [pytest.approx(1, abs=0.1), 1.0]
+
+
+def test_the_code_of_a_sequence_is_a_law_over_all_sequences() -> None:
+    """Kraft: the probabilities e^-length of all 3^5 sequences sum to 1. By hand: 5 counts, 6 orders."""
+    total = 0.0
+    for word in itertools.product(range(3), repeat=5):
+        total += math.exp(-enumerated_nats(torch.bincount(torch.tensor(word), minlength=3)))
+    assert total == pytest.approx(1)
+    assert enumerated_nats(torch.tensor([2, 2])) == pytest.approx(math.log(5 * 6))
+
+
+def test_the_length_of_a_network_counts_what_is_stored_and_what_is_written() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)).double()  # 15 + 6 numbers, 6 and a count kept
+    assert stored_nats(model) == pytest.approx((15 + 6 + 6 + 1) * 64 * math.log(2))
+    twin, nats = quantized(model, 4)
+    code = (
+        (model[0].weight - model[0].weight.min()) / (model[0].weight.max() - model[0].weight.min()) * 3
+    ).round()
+    counts = torch.bincount(code.flatten().long(), minlength=4)
+    assert nats == pytest.approx((28 - 12 + 2) * 64 * math.log(2) + enumerated_nats(counts))
+    assert torch.equal(twin[0].bias, model[0].bias)
+    assert (twin[0].weight - model[0].weight).abs().max() <= (
+        model[0].weight.max() - model[0].weight.min()
+    ) / 6 + 1e-12
+    assert float(best_if_right(nats, 100, 0.05)) == pytest.approx(
+        1 - math.exp(-(nats - math.log(0.05)) / 100)
+    )
+    with pytest.raises(ValueError, match="levels must be at least 2: got 1"):
+        quantized(model, 1)
+
+
+def test_a_constant_matrix_is_written_too() -> None:
+    model = nn.Linear(2, 2)
+    nn.init.ones_(model.weight)
+    twin, _ = quantized(model, 2)
+    assert torch.equal(twin.weight, model.weight)
+
+
+def test_an_output_that_is_not_finite_has_no_bound() -> None:
+    subject = demo()
+    outputs = subject.test[0].inputs[0].clone()
+    outputs[3, 0] = math.nan
+    found = ladder(dataclasses.replace(subject, test=[subject.test[0]._replace(inputs=(outputs,))]))
+    assert found.verdict is Verdict.FAILED
+
+
+def test_copies_between_the_parts_refute_the_premise() -> None:
+    subject = classifier(400)
+    leaked = dataclasses.replace(subject, test=[subject.train[0]])
+    assert ladder(leaked).verdict is Verdict.UNFOUNDED

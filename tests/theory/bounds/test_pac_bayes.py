@@ -1,0 +1,122 @@
+"""PAC-Bayes: each form from the first, the exact coverage on finite classes, the divergence by quadrature."""
+
+import math
+
+import pytest
+import torch
+from scipy.stats import binom
+from torch import Generator
+from torch.distributions import Categorical, Normal, kl_divergence
+
+from margin.theory.bounds.binary_kl import binary_kl
+from margin.theory.bounds.pac_bayes import (
+    averaged_risk,
+    catoni,
+    change_of_measure,
+    complexity,
+    gaussian_kl,
+    pac_bayes_kl,
+    pac_bayes_quadratic,
+    pac_bayes_root,
+)
+
+RISKS = torch.linspace(0, 1, 21, dtype=torch.float64)
+
+
+def test_each_form_solves_its_inequality() -> None:
+    """By hand: KL 3, n 200, delta .05: (3 + ln(2 sqrt(200) / .05)) / 200 = .046691; notes print 2 / n."""
+    c = (3 + math.log(2 * math.sqrt(200) / 0.05)) / 200
+    assert float(complexity(torch.tensor(3.0), 200, 0.05)) == pytest.approx(c)
+    r, kl = torch.tensor(0.2, dtype=torch.float64), torch.tensor(3.0)
+    assert float(binary_kl(r, pac_bayes_kl(r, kl, 200))) == pytest.approx(c)
+    assert float(pac_bayes_root(r, kl, 200)) == pytest.approx(0.2 + math.sqrt(c / 2))
+    assert float(pac_bayes_root(r, kl, 200)) < 0.2 + math.sqrt(2 * c) / 1.99  # half of the printed root
+    R = float(pac_bayes_quadratic(r, kl, 200))
+    assert R - math.sqrt(2 * R * c) == pytest.approx(0.2)  # where Pinsker's refined inequality is equality
+    slope, grant = 1.5, (3 + math.log(20)) / 200
+    bound = float(catoni(r, kl, 200, slope=slope))
+    assert math.log(1 - bound * (1 - math.exp(-slope))) == pytest.approx(-slope * 0.2 - grant)
+
+
+@pytest.mark.parametrize("kl", [0.0, 1.0, 30.0])
+def test_the_form_by_divergence_is_the_tightest(kl: float) -> None:
+    tight = pac_bayes_kl(RISKS, torch.tensor(kl), 100)
+    assert bool((tight <= pac_bayes_root(RISKS, torch.tensor(kl), 100) + 1e-12).all())
+    assert bool((tight <= pac_bayes_quadratic(RISKS, torch.tensor(kl), 100) + 1e-12).all())
+    quadratic, root = (f(RISKS[:4], torch.tensor(1.0), 1000) for f in (pac_bayes_quadratic, pac_bayes_root))
+    assert bool((quadratic < root).all())  # where both lie below a quarter
+
+
+def test_the_best_slope_of_the_linear_form_is_the_divergence_without_its_root_of_n() -> None:
+    """min over C of Catoni's bound is kl^-1(r, (KL + ln(1/delta)) / n): the variational form of kl."""
+    n, kl, r = 400, torch.tensor(2.0), torch.tensor(0.15, dtype=torch.float64)
+    best = min(float(catoni(r, kl, n, slope=C)) for C in torch.linspace(0.1, 3, 3000).tolist())
+    assert float(binary_kl(r, torch.tensor(best))) == pytest.approx((2 + math.log(20)) / n, rel=1e-4)
+
+
+def test_the_bound_fails_with_probability_delta_at_most_by_enumeration() -> None:
+    """Two classifiers of independent errors, every posterior: the failure is summed over all samples."""
+    n, delta, prior = 12, 0.2, torch.tensor([0.3, 0.7], dtype=torch.float64)
+    risks = torch.tensor([0.35, 0.55], dtype=torch.float64)
+    posteriors = torch.linspace(0, 1, 41, dtype=torch.float64)
+    Q = torch.stack((posteriors, 1 - posteriors), 1)
+    kl = kl_divergence(Categorical(Q), Categorical(prior.expand(len(Q), 2)))
+    failing = {"kl": 0.0, "root": 0.0, "quadratic": 0.0, "catoni": 0.0}
+    forms = {"kl": pac_bayes_kl, "root": pac_bayes_root, "quadratic": pac_bayes_quadratic, "catoni": catoni}
+    for i in range(n + 1):
+        for j in range(n + 1):
+            chance = binom.pmf(i, n, 0.35) * binom.pmf(j, n, 0.55)
+            seen = Q @ (torch.tensor([i, j], dtype=torch.float64) / n)
+            for name, form in forms.items():
+                failing[name] += chance * bool((form(seen, kl, n, delta) < Q @ risks - 1e-12).any())
+    assert max(failing.values()) <= delta
+    assert failing["kl"] > 0  # it is not vacuous: some samples fail
+
+
+def test_a_few_draws_bound_the_mean_error() -> None:
+    errors = torch.tensor([0.1, 0.2, 0.0, 0.1])
+    bound = averaged_risk(errors, 10, 0.05)
+    assert float(binary_kl(torch.tensor(0.1), bound)) == pytest.approx(math.log(40) / 4, rel=1e-5)
+    with pytest.raises(ValueError, match="at least one classifier"):
+        averaged_risk(torch.empty(0), 10)
+
+
+def test_the_divergence_of_normal_weights_is_torchs() -> None:
+    g = Generator().manual_seed(0)
+    m, p = (torch.randn(2, 5, generator=g, dtype=torch.float64) for _ in range(2))
+    s, t = (torch.rand(2, 5, generator=g, dtype=torch.float64) + 0.3 for _ in range(2))
+    expected = kl_divergence(Normal(m, s), Normal(p, t)).sum(-1)
+    torch.testing.assert_close(gaussian_kl(m, s, p, t), expected)
+    assert gaussian_kl(m, s, m, s).tolist() == [0.0, 0.0]
+
+
+def test_the_change_of_measure_is_a_divergence_from_the_tilted_law() -> None:
+    g = Generator().manual_seed(1)
+    x = torch.randn(30, 6, generator=g, dtype=torch.float64)
+    q, p = (torch.randn(30, 6, generator=g, dtype=torch.float64).softmax(1) for _ in range(2))
+    tilted = (p.log() + x).softmax(1)
+    expected = kl_divergence(Categorical(q), Categorical(tilted))
+    torch.testing.assert_close(change_of_measure(x, q, p), expected)
+    torch.testing.assert_close(change_of_measure(x, tilted, p), torch.zeros(30).double(), atol=1e-12, rtol=0)
+    half = torch.tensor([0.5, 0.5, 0.0], dtype=torch.float64)
+    none = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
+    assert float(change_of_measure(x[0, :3], half, none)) == math.inf  # q is not absolutely continuous
+    assert math.isfinite(float(change_of_measure(x[0, :3], none, half)))
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [({"risk": 1.2}, r"in \[0, 1\]"), ({"kl": -1.0}, "must be at least 0"), ({"n": 0}, "n must be"),
+     ({"delta": 0.0}, "delta must lie"), ({"delta": 1.0}, "delta must lie")],
+)  # fmt: skip
+@pytest.mark.parametrize("form", [pac_bayes_kl, pac_bayes_root, pac_bayes_quadratic, catoni])
+def test_what_the_theorem_does_not_allow_is_refused(form, change, match) -> None:
+    given = {"risk": 0.1, "kl": 1.0, "n": 100, "delta": 0.05} | change
+    risk, kl = torch.tensor(given["risk"]), torch.tensor(given["kl"])
+    with pytest.raises(ValueError, match=match):
+        form(risk, kl, given["n"], given["delta"])
+
+
+def test_a_slope_that_is_not_positive_is_refused() -> None:
+    with pytest.raises(ValueError, match="slope must be above 0: got 0"):
+        catoni(torch.tensor(0.1), torch.tensor(1.0), 10, slope=0.0)
