@@ -1,5 +1,7 @@
 """Certified accuracy with tightened layers: exact on a linear model in both norms; a wrong bound is seen."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -9,7 +11,7 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch, Domain
 from margin.engine.loop import risk
 from margin.robust import certified_accuracy
-from margin.robust.certified_accuracy import l2_certificate, linf_certificate, sound
+from margin.robust.certified_accuracy import l1_sandwich, l2_certificate, linf_certificate, sound
 from margin.robust.sandwich import demo, linf_sandwich
 
 SHARES = (0.0, 0.005, 0.02, 0.05, 0.1)
@@ -58,3 +60,88 @@ def test_bounds_are_sound_and_a_wrong_one_is_seen(monkeypatch):
     for shift in (0.5, -0.5):  # above the truth; below the interval bound
         monkeypatch.setattr(certified_accuracy, "crown_margins", lambda *a, shift=shift: ask(*a) + shift)
         assert sound(subject()).verdict is Verdict.VIOLATED
+
+
+def table(rows=200):
+    """A table of whole ages, real incomes, one of three cities and a member's mark, of a linear model."""
+    generator = torch.Generator().manual_seed(0)
+    age = torch.randint(18, 80, (rows, 1), generator=generator).float()
+    income = 1 + 8 * torch.rand(rows, 1, generator=generator)
+    city = torch.eye(3)[torch.randint(3, (rows,), generator=generator)]
+    member = torch.randint(2, (rows, 1), generator=generator).float()
+    encoding = {
+        "format": "table",
+        "columns": [
+            {"name": "age", "kind": "number"},
+            {"name": "income", "kind": "number"},
+            {"name": "city", "kind": "category", "categories": ["rome", "paris", "oslo"]},
+            {"name": "member", "kind": "boolean"},
+        ],
+    }
+    model = nn.Linear(6, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[0.0] * 6, [0.02, 0.3, 2.0, -2.0, 0.0, 0.8]]))
+        model.bias.copy_(torch.tensor([0.0, -2.5]))
+    x = torch.cat((age, income, city, member), 1)
+    return Subject(
+        model=model,
+        test=(Batch((x,), model(x).argmax(1)),),
+        task=CLASSES,
+        objective=risk(CLASSES),
+        domain=Domain(torch.tensor(0.0), torch.tensor(1000.0)),
+        encoding=encoding,
+    )
+
+
+@pytest.mark.parametrize("claim", [linf_sandwich, l2_certificate, l1_sandwich])
+def test_of_a_table_every_attacked_row_is_a_row_that_may_be(claim):
+    subject, asked = table(), []
+    x = subject.test[0].inputs[0]
+
+    class Watching(nn.Module):
+        def forward(self, y):
+            if type(y) is torch.Tensor:  # not a bound on its way
+                asked.append(y.detach().clone())
+            return subject.model(y)
+
+    found = claim(replace(subject, model=Watching()), shares=(0.0, 0.02, 0.1), limit=200)
+    assert found.value[2] < found.value[1] < found.value[0] == 1
+    assert any("each column's range" in remark for remark in found.remarks)
+    assert found.labels[1].startswith("2% of each coordinate's range")
+    rows = torch.cat([y for y in asked if y.shape[1:] == (6,)])
+    free = rows[:, 1].unique().numel()
+    assert free > 500  # incomes are moved
+    whole = (rows[:, 0] == rows[:, 0].round()) & (rows[:, 5] == rows[:, 5].round())
+    one = (rows[:, 2:5].sum(1) == 1) & ((rows[:, 2:5] == 0) | (rows[:, 2:5] == 1)).all(1)
+    assert (whole & one).double().mean() > 0.9  # all but the corner at which bounds are checked
+    low, high = x.amin(0), x.amax(0)
+    assert ((rows >= low) & (rows <= high))[whole & one].all()
+
+
+def test_of_a_table_a_share_is_of_each_columns_own_range():
+    # At 2 % the city and the mark stand, the age of a range of 61 moves by a year, the income of 8 by .16: a
+    # row of margin above .02 + .3 * .16 stands, one below falls.
+    subject = table()
+    x = subject.test[0].inputs[0]
+    scores = subject.model(x)
+    margin = (scores[:, 1] - scores[:, 0]).abs()
+    spread = (x[:, 1].amax() - x[:, 1].amin()) * 0.02
+    found = linf_sandwich(subject, shares=(0.0, 0.02), limit=200)
+    years = ((x[:, 0].amax() - x[:, 0].amin()) * 0.02).floor()
+    stands = margin > 0.02 * years + 0.3 * spread
+    room = (x[:, 1] > x[:, 1].amin() + spread) & (x[:, 1] < x[:, 1].amax() - spread)
+    assert stands[room].double().mean() < 1
+    assert found.value[1].item() == pytest.approx(stands.double().mean().item(), abs=0.02)
+
+
+def test_the_l1_sandwich_meets_in_the_closed_form_of_a_linear_model():
+    # m > eps max |w_i| = 2 eps; the sum of the sides of the plane is 16.
+    shares = (0.0, 0.001, 0.005, 0.02, 0.05, 0.1)
+    x, y = demo().test[0].inputs[0].double(), demo().test[0].targets
+    margin = (2 * y - 1) * (2 * x[:, 0] - x[:, 1])
+    expected = [(margin > share * 16 * 2).double().mean().item() for share in shares]
+    assert len(set(expected)) >= 4
+    found = l1_sandwich(demo(), shares=shares)
+    assert found.value.tolist() == pytest.approx(expected, abs=1e-12)
+    assert found.low.tolist() == pytest.approx(expected, abs=1e-12)
+    assert found.verdicts[1] is Verdict.HOLDS

@@ -283,6 +283,7 @@ class Subject:
         assumed: What was inferred rather than stated; printed first.
         class_names: Names of the classes, in the order of the labels.
         feature_names: Names of the features of an example that is a row of them, where they are known.
+        encoding: The record of how a table was read: what each feature may be; {} of other data.
         label_names: Names of several labels that an example may have at once, in their order.
         vocabulary: What each token stands for, in order, where inputs are tokens and that is known.
         history: The rows of the training's history, each with ``step``; () where it is not known.
@@ -309,6 +310,7 @@ class Subject:
     assumed: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
     feature_names: tuple[str, ...] = ()
+    encoding: Mapping[str, Any] = field(default_factory=dict)
     label_names: tuple[str, ...] = ()
     vocabulary: tuple[str, ...] = ()
     history: Sequence[Mapping[str, Any]] = ()

@@ -6,7 +6,7 @@ so the attacked accuracy never rises.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -28,10 +28,11 @@ from margin.robust.attacks.ensemble import (
     in_logits,
     wrong,
 )
+from margin.robust.attacks.features import Features
 from margin.robust.attacks.gradient import Search, labels_of, margin_loss, missed, pgd, stepped
 from margin.robust.attacks.masking import Leaky, gradients_of
 from margin.robust.attacks.square import square
-from margin.robust.attacks.threat_models import Norm, Threat
+from margin.robust.attacks.threat_models import ORDER, Norm, Threat
 from margin.robust.certificates.certify import Certificates, certified
 from margin.robust.certificates.interval_arithmetic import NoIntervalRule
 from margin.robust.certificates.intervals import check_copy
@@ -43,6 +44,12 @@ CHUNK = 128
 
 BLIND_QUERIES = 200
 """Points that Square asks for where an input gradient is exactly 0."""
+
+TABLE = (
+    "of a table each column's range is that of the rows known; categories change as a whole, 0/1 columns and "
+    "whole numbers stay such; dates and marks of missing cells stay as they are"
+)
+"""What is said of the attacks of a table."""
 
 ONE_STEP, STAND_IN = "FGSM", "a stand-in that is nowhere flat"
 """Names of attacks beside those of the ensemble."""
@@ -131,17 +138,21 @@ def take(subject: Subject, domain: Domain, limit: int) -> Sample:
     return Sample(tuple(chunks), note + (f" inside the domain ({outside} lie outside it)" if outside else ""))
 
 
-def balls(domain: Domain, x: Tensor, norm: Norm, shares: Sequence[float]) -> tuple[Threat, ...]:
+def balls(
+    domain: Domain, x: Tensor, norm: Norm, shares: Sequence[float], features: Features | None = None
+) -> tuple[Threat, ...]:
     """The growing balls whose radii are shares of the domain's size.
 
-    For linf the size is the domain's longest side, for l2 its diagonal. Where the sides differ, each
-    coordinate is measured in its own, so that a share means the same for every feature.
+    The size is the distance of two opposite corners: for linf the domain's longest side, for l2 its diagonal,
+    for l1 the sum of its sides. Where the sides differ, each coordinate is measured in its own, so that a
+    share means the same for every feature.
 
     Args:
         domain: The box of one input.
         x: Inputs, for their shape.
-        norm: linf or l2.
+        norm: linf, l2 or l1.
         shares: Radii as shares of the size, >= 0, growing.
+        features: What the coordinates may be besides numbers of the box; None: nothing else.
 
     Raises:
         ValueError: The shares do not grow, or the domain is unbounded.
@@ -152,8 +163,33 @@ def balls(domain: Domain, x: Tensor, norm: Norm, shares: Sequence[float]) -> tup
     if not math.isfinite(domain.width):
         raise ValueError("epsilons are shares of the domain's sides: got an unbounded domain")
     unit = None if bool((sides == sides.max()).all()) else sides / sides.max()
-    size = domain.width * (1.0 if norm == "linf" else math.sqrt(sides.numel()))
-    return tuple(Threat(domain, share * size, norm, unit) for share in shares)
+    size = domain.width * sides.numel() ** (1 / ORDER[norm])
+    return tuple(Threat(domain, share * size, norm, unit, features) for share in shares)
+
+
+def box_of(subject: Subject) -> tuple[Domain, Features | None]:
+    """Where an input may lie, and what its features may be besides numbers.
+
+    Of a table the box is cut to the range that each column has in the rows that are known, for one box of all
+    columns says nothing of any; a column of one value is fixed.
+
+    Raises:
+        ValueError: The subject has no domain.
+    """
+    if subject.domain is None:
+        raise ValueError("an attack needs a domain")
+    if not subject.encoding:
+        return subject.domain, None
+    known = (*subject.test, *subject.train)
+    rows = torch.cat([batch.inputs[0][counts(batch).to(batch.inputs[0].device)] for batch in known])
+    rows = rows[((rows >= subject.domain.low.to(rows)) & (rows <= subject.domain.high.to(rows))).all(1)]
+    found = Features.of_table(subject.encoding, rows)
+    if not len(rows) or found.fixed is None or found.marks is None or found.problem(rows):
+        return subject.domain, None
+    marks, low, high = found.marks.to(rows.device), rows.amin(0), rows.amax(0)
+    low, high = torch.where(marks, 0, low), torch.where(marks, 1, high)
+    alone = low == high
+    return Domain(low, high + alone), replace(found, fixed=found.fixed | alone.cpu())
 
 
 def measure(
@@ -182,7 +218,8 @@ def measure(
     """
     if subject.domain is None or limit < 1:
         raise ValueError(f"an attack needs a domain and a limit of at least 1: got limit={limit}")
-    threats = balls(subject.domain, subject.test[0].inputs[0], norm, shares)
+    domain, features = box_of(subject)
+    threats = balls(domain, subject.test[0].inputs[0], norm, shares, features)
     sample = take(subject, subject.domain, limit)
     failure, parts = "", []
     try:
@@ -212,7 +249,8 @@ def measure(
         note=sample.note,
         uncertified=refusal,
         struck=_summed(parts),
-        remarks=tuple(dict.fromkeys(remark for part in parts for remark in part.remarks)),
+        remarks=tuple(dict.fromkeys(remark for part in parts for remark in part.remarks))
+        + ((TABLE,) if features is not None else ()),
     )
 
 

@@ -7,14 +7,19 @@ import torch
 
 from margin.core.findings import Finding, Subject
 from margin.engine.evaluation import eval_mode
-from margin.robust.accuracy_curves import balls, measure, take
+from margin.robust.accuracy_curves import balls, box_of, measure, take
 from margin.robust.attacks.gradient import labels_of
+from margin.robust.attacks.threat_models import Norm
 from margin.robust.certificates.certify import UNITS, ball_of
 from margin.robust.certificates.intervals import margin_bounds
 from margin.robust.certificates.linear_bounds import crown_margins
 from margin.robust.sandwich import SHARES, between, light, linf_sandwich
 
 FEW = 32
+L1_LIMIT = 128
+L1_SHARES = (0.0, 0.0005, 0.001, 0.005, 0.01, 0.05)
+"""Of the sum of all sides, of which one side is 1.6 % in an image of 8 x 8."""
+
 SAMPLES = 500
 
 
@@ -59,10 +64,42 @@ def l2_certificate(
 
     Reference: Zhang et al. (2018), Theorem 3.2; Madry et al. (2018), Section 2.1.
     """
-    curves = measure(subject, "l2", shares, limit, budget=light(), certify=True, units=units)
+    return _bracketed(subject, "l2", "a Euclidean length of eps", shares, limit, units)
+
+
+def l1_sandwich(
+    subject: Subject, *, shares: tuple[float, ...] = L1_SHARES, limit: int = L1_LIMIT, units: int = 0
+) -> Finding:
+    """The accuracy under attacks whose changes sum to eps, with the certified accuracy below it.
+
+    Few coordinates may change much, or many a little: what scratches, dead pixels and wrong cells do.
+
+    Args:
+        subject: A classifier with labels and a domain.
+        shares: Radii as shares of the sum of the domain's sides, growing, >= 0.
+        limit: Examples at most, drawn at random from a fixed seed.
+        units: Units of a layer at most whose bounds are tightened one by one; 0 for none.
+
+    Returns:
+        The share still right, one element for each radius.
+
+    Raises:
+        ValueError: An option is out of range, or the domain is unbounded.
+
+    Reference: Croce & Hein (2021), "Mind the box: l1-APGD for sparse adversarial attacks on image
+    classifiers", Section 3; Zhang et al. (2018), Theorem 3.2.
+    """
+    return _bracketed(subject, "l1", "changes that sum to eps", shares, limit, units)
+
+
+# Six parameters: the norm in letters and in words, and the options of the claims.
+def _bracketed(
+    subject: Subject, norm: Norm, moved: str, shares: tuple[float, ...], limit: int, units: int
+) -> Finding:
+    curves = measure(subject, norm, shares, limit, budget=light(), certify=True, units=units)
     statement = (
-        f"Of {curves.note}, the share still classified right when an input may move by a Euclidean length of "
-        "eps: attacks show at most this share, linear bounds (CROWN) certify the promised one"
+        f"Of {curves.note}, the share still classified right when an input may move by {moved}: "
+        "attacks show at most this share, linear bounds (CROWN) certify the promised one"
     )
     return between(curves, shares, statement)
 
@@ -89,7 +126,8 @@ def sound(subject: Subject, *, share: float = 0.02, limit: int = 8, samples: int
     classes = subject.task.classes
     if subject.domain is None or classes is None:
         raise ValueError("bounds of margins need a domain and classes")
-    threat = balls(subject.domain, subject.test[0].inputs[0], "linf", (share,))[0]
+    domain, features = box_of(subject)
+    threat = balls(domain, subject.test[0].inputs[0], "linf", (share,), features)[0]
     worst = torch.tensor(torch.inf, dtype=torch.float64)
     sample = take(subject, subject.domain, limit)
     for chunk in sample.chunks:

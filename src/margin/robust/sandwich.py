@@ -235,12 +235,11 @@ def _by_attack(curves: Curves, right: Tensor) -> list[str]:
 
 
 def _label(threat: Threat, share: float) -> str:
-    size = "range" if threat.norm == "linf" else "diagonal"
+    size = {"linf": "range", "l2": "diagonal", "l1": "sum of the ranges"}[threat.norm]
     if threat.unit is None:
         return f"eps {threat.eps:.4g} ({100 * share:.4g}% of the {size})"
-    return f"{100 * share:.4g}% of each coordinate's range" + (
-        " times sqrt(d)" if threat.norm == "l2" else ""
-    )
+    times = {"linf": "", "l2": " times sqrt(d)", "l1": " times d"}[threat.norm]
+    return f"{100 * share:.4g}% of each coordinate's range{times}"
 
 
 def _drawn(curves: Curves, shares: tuple[float, ...]) -> dict[str, Tensor]:

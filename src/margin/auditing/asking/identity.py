@@ -89,6 +89,7 @@ def _seen_of(subject: Subject) -> "_Digests":
     seen.add(subject.independent or [[len(batch.inputs[0]) for batch in part] for part in parts])
     seen.add((subject.groups, subject.lacks, subject.remark, subject.assumed))
     seen.add((subject.class_names, subject.feature_names, subject.label_names))
+    seen.add(json.dumps(dict(subject.encoding), default=str, sort_keys=True))
     seen.add(json.dumps([dict(row) for row in subject.history], default=str))
     return seen
 

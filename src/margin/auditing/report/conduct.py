@@ -92,7 +92,9 @@ def _fallen(evidence: Evidence) -> list[Sentence]:
     fallen = [i for i in range(1, len(parts)) if parts[i].value <= clean - TEN_POINTS]
     last = len(parts) - 1
     place = fallen[0] if fallen else last
-    radius = f"{rounded(float(eps[place]), 3)} ({rounded(100 * float(shares[place]))} % of the range)"
+    radius = _radius(evidence, place)
+    if found.labels[place].startswith("eps"):
+        radius += f" ({rounded(100 * float(shares[place]))} % of the range)"
     certified = _certified(evidence, clean)
     which = re.match(r"Of ([\d,]+ of [\d,]+[^,]*),", found.statement)  # some of the examples, not all
     from_clean = f"of {rounded(clean, 3)}" + (f" ({which[1]})" if which else "")
@@ -113,12 +115,20 @@ def _fallen(evidence: Evidence) -> list[Sentence]:
     )
     below_half = next((i for i in range(1, len(parts)) if parts[i].value < 0.5 <= clean), None)
     if below_half is not None and below_half != place:
-        text += f", by {rounded(float(eps[below_half]), 3)} under half"
+        text += f", by {_radius(evidence, below_half)} under half"
     if clean < HALF:  # it is wrong without an attack
         return [Sentence("moves", "unknown", f"{text}{certified}.", "", (SANDWICH,))]
     how = "Train with --rule pgd" if evidence.is_run else "Train on attacked inputs (margin train --rule pgd)"
     todo = f"{how}, or keep its inputs from who may change them." if level in ("bad", "warn") else ""
     return [Sentence("moves", level, f"{text}{certified}.", todo, (SANDWICH,))]
+
+
+def _radius(evidence: Evidence, place: int) -> str:
+    """The radius in the inputs' own unit, or, where each has its own, as a share of its range."""
+    eps, share = evidence.curve(SANDWICH, "eps"), evidence.curve(SANDWICH, "share")
+    if share is not None and not evidence.findings[SANDWICH].labels[place].startswith("eps"):
+        return f"{rounded(100 * float(share[place]))} % of its range"
+    return "" if eps is None else str(rounded(float(eps[place]), 3))
 
 
 def _masked(evidence: Evidence) -> list[Sentence]:
@@ -155,7 +165,7 @@ def _certified(evidence: Evidence, clean: float) -> str:
         return "; nothing is certified"
     held = [i for i in range(1, len(eps)) if float(certified[i]) > max(clean - TEN_POINTS, 0.0)]
     place = held[-1] if held else max(i for i in range(1, len(eps)) if float(certified[i]) > 0)
-    return f"; certified: {rounded(float(certified[place]), 3)} up to {rounded(float(eps[place]), 3)}"
+    return f"; certified: {rounded(float(certified[place]), 3)} up to {_radius(evidence, place)}"
 
 
 def memorized(evidence: Evidence) -> list[Sentence]:

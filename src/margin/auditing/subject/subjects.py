@@ -92,7 +92,7 @@ def subject_of(
         ValueError: The data are empty or do not fit the model or the task.
     """
     assumed: list[str] = []
-    feature_names, groups = _columns(data), _group_column(data)
+    feature_names, groups, encoding = _columns(data), _group_column(data), table_record(data)
     if isinstance(data, Data):
         assumed += [*data.notes, *_without(data)]
         train = data.splits.get("train") if train is None else train
@@ -135,6 +135,7 @@ def subject_of(
         independent=independent_rows(probed, first, assumed),
         assumed=tuple(assumed),
         feature_names=feature_names,
+        encoding=encoding,
         groups=groups,
         remark=probed.remark,
         as_given=as_given,
@@ -161,6 +162,12 @@ def alike(model: nn.Module, other: nn.Module) -> nn.Module:
     if isinstance(model, ByName):
         return ByName(alike(model.model, other), model.names)
     return other
+
+
+def table_record(data: Any) -> Mapping[str, Any]:
+    """The record of how a table was read, {} of other data."""
+    encoding = data.encoding if isinstance(data, Data) else data
+    return encoding if isinstance(encoding, Mapping) and encoding.get("format") == "table" else {}
 
 
 def feature_names_of(encoding: Mapping[str, Any]) -> tuple[str, ...]:

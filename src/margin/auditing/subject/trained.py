@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from margin.auditing.subject.predictions import subject_of_predictor
-from margin.auditing.subject.subjects import feature_names_of, subject_of
+from margin.auditing.subject.subjects import feature_names_of, subject_of, table_record
 from margin.core.catalog import find, models, resolve
 from margin.core.findings import Subject, without_loss
 from margin.core.tasks import Task
@@ -75,6 +75,7 @@ def subject_of_run(run: Run, data: Any = None, reference: Run | None = None) -> 
         assumed=tuple(assumed),
         class_names=tuple(str(name) for name in record["data"]["encoding"].get("classes", ())),
         feature_names=feature_names_of(record["data"]["encoding"]),
+        encoding=table_record(record["data"]["encoding"]),
         vocabulary=tuple(record["data"]["encoding"].get("vocabulary", ())),
         history=tuple(run.history),
         initial=load(run, "initial") if run.begun else None,

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from margin.data.formats.encodings import width
+from margin.data.formats.encodings import width, zero_one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,11 +24,13 @@ class Features:
         fixed: Whether each coordinate may not be moved; broadcasts against one input. None: none.
         whole: Whether each is a whole number, in the input's shape or broadcast; None: none.
         groups: The coordinates of each category, by their places in the input laid out in a row.
+        marks: Whether each is 0 or 1, whatever the box: of a category, a boolean, a missing cell; None: none.
     """
 
     fixed: Bool[Tensor, "..."] | None = None
     whole: Bool[Tensor, "..."] | None = None
     groups: tuple[tuple[int, ...], ...] = ()
+    marks: Bool[Tensor, "..."] | None = None
 
     @staticmethod
     def of_table(
@@ -68,7 +70,8 @@ class Features:
             if kind == "number" and examples is not None:
                 seen = examples[:, start : start + own]
                 whole[start : start + own] = (seen == seen.round()).all(0).tolist()
-        return Features(torch.tensor(still), torch.tensor(whole), tuple(groups))
+        marks = [mark for record in records for mark in zero_one(record)]
+        return Features(torch.tensor(still), torch.tensor(whole), tuple(groups), torch.tensor(marks))
 
     def grouped(self, x: Float[Tensor, "batch ..."]) -> Bool[Tensor, "..."]:
         """Whether each coordinate of one input is of a category."""

@@ -341,7 +341,7 @@ def notes_of(
             notes.append(f"{cells} {_filled(record, missing)}")
     if domain is not None and any(any(zero_one(record)) for record in records):
         notes.append(
-            "the domain covers the 0/1 features of categories too: they may be moved between 0 and 1"
+            "the domain holds for numbers: an audit's attacks move categories and 0/1 features as a whole"
         )
     return notes
 
