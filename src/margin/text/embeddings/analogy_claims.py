@@ -70,7 +70,7 @@ def by_section(subject: Subject) -> Finding:
             counts[name] = int(vectors.answers(asked).right.sum()), len(asked)
     if not counts:
         raise NotAsked(f"no section of analogies has {LEAST} whose words are all known")
-    counts["all"] = tuple(map(sum, zip(*counts.values(), strict=True)))
+    counts["all"] = sum(right for right, _ in counts.values()), sum(asked for _, asked in counts.values())
     wide, narrow = (
         torch.tensor(
             [[float(end) for end in clopper_pearson(*pair, level=level)] for pair in counts.values()]
