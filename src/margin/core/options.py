@@ -100,8 +100,8 @@ class Training:
             (fsdp).
         workers: Data-loading worker processes, which read examples ahead; 0 reads them in the training's own.
         track: Measurements at every evaluation, by name: their columns join the history.
-        log: Logs besides history.jsonl: a copy for other tools (csv, tensorboard), pictures of samples over
-            time.
+        log: Logs besides history.jsonl: a copy for other tools (csv, tensorboard), pictures or texts of
+            samples over time.
     """
 
     seed: int | None = None

@@ -2,13 +2,14 @@
 
 A model that can be sampled has a method ``sample(count, *, generator, ...)`` that returns ``count`` samples
 in its own units; its other keyword-only parameters are the user's options. A training may keep pictures of
-its samples, RUN/samples/, one at each row of the history.
+its samples, RUN/samples/, or texts, one at each row of the history.
 """
 
 import inspect
+import json
 import math
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -219,10 +220,9 @@ def draw_from(
 def _read(values: Tensor, preprocess: Any, record: Mapping[str, Any]) -> Samples:
     """Samples in the user's units: tokens as texts or sounds, rows in the shape of an example."""
     encoding = record["data"]["encoding"]
-    form = encoding.get("format") if encoding.get("task") == "tokens" else ""
-    if form == "text":
+    if is_text(encoding):
         return Samples(values, tuple(decode(one, encoding) for one in values))
-    if form == "audio":
+    if encoding.get("task") == "tokens" and encoding.get("format") == "audio":
         return Samples(mu_law_decode(values), rate=int(encoding["rate"]))
     shape = tuple(encoding.get("shape") or ())
     if values.ndim == 2 and math.prod(shape) == values.shape[1]:
@@ -235,12 +235,20 @@ def _read(values: Tensor, preprocess: Any, record: Mapping[str, Any]) -> Samples
     return Samples(preprocess.inverse(values), span=span)
 
 
+WRITTEN = 3
+"""Texts that are kept at each row of the history."""
+
 COUNT = {4: 64, 2: 1000}
 """Samples of a picture: images, or points of the plane, by the axes of their tensor."""
 
 
+def is_text(encoding: Mapping[str, Any]) -> bool:
+    """Whether samples are tokens of a text."""
+    return encoding.get("task") == "tokens" and encoding.get("format") == "text"
+
+
 def check_pictures(core: nn.Module, encoding: Mapping[str, Any]) -> None:
-    """Refuse pictures of a model that cannot be sampled, or whose samples have none.
+    """Refuse pictures of a model that cannot be sampled, or whose samples are no texts and have none.
 
     Raises:
         ValueError: It is such a model.
@@ -248,25 +256,39 @@ def check_pictures(core: nn.Module, encoding: Mapping[str, Any]) -> None:
     if not callable(getattr(core, "sample", None)):
         raise ValueError(f"--log samples needs a model that can be sampled: got {type(core).__name__}")
     shape = encoding.get("shape") or []
+    if is_text(encoding):
+        return
     if encoding.get("task") == "tokens" or not has_picture(torch.empty(1, *shape)):
         raise ValueError(
-            f"--log samples needs images of 1 or 3 channels, or points of the plane: got the shape {shape}"
+            "--log samples needs texts, images of 1 or 3 channels, or points of the plane: got the shape "
+            f"{shape}"
         )
 
 
+def with_texts(run: Run) -> Iterator[dict[str, Any]]:
+    """The rows of a run's history, each with the texts that were drawn there, where they were kept."""
+    for row in run.history:
+        kept = run.path / "samples" / f"step-{row['step']:08d}.json"
+        yield {**row, "texts": json.loads(kept.read_text("utf-8"))} if kept.is_file() else dict(row)
+
+
 def sample_snapshots(run: Run) -> Hook:
-    """A hook that draws a picture whenever the history has a new row; the same noise each time.
+    """A hook that draws a picture, or texts, whenever the history has a new row; the same noise each time.
 
     What is drawn leaves no trace, so a training with pictures is the training without.
 
     Args:
         run: Whose samples; its directory holds the pictures.
     """
-    place = run.path / "samples"
+    place, encoding = run.path / "samples", run.record["data"]["encoding"]
 
     def draw(state: State) -> None:
         place.mkdir(exist_ok=True)
-        axes = 1 + len(run.record["data"]["encoding"]["shape"])
+        if is_text(encoding):
+            texts = draw_from(state.usable, run.record, WRITTEN).texts
+            write_whole(place / f"step-{state.step:08d}.json", json.dumps(texts).encode())
+            return
+        axes = 1 + len(encoding["shape"])
         found = draw_from(state.usable, run.record, COUNT[axes])
         if bool(found.values.isfinite().all()):
             write_picture(place / f"step-{state.step:08d}.png", found.values, found.span)

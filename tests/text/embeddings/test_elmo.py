@@ -120,3 +120,9 @@ def test_a_long_word_is_cut_between_its_begin_and_its_end() -> None:
     rows = spelled(["x" * 80, "ab", "\u00e9"])
     assert rows.shape == (3, 50) and rows[0, [0, 1, 48, 49]].tolist() == [257, 121, 121, 258]
     assert rows[1, :5].tolist() == [257, 98, 99, 258, 0] and rows[2, :4].tolist() == [257, 196, 170, 258]
+
+
+def test_characters_are_no_words_and_it_is_said_how_to_read_some() -> None:
+    with pytest.raises(ValueError, match=r"got 4 characters; set --data\.level words"):
+        ELMo(("<unk>", "a", "b", "\n"))
+    assert ELMo(("<unk>", "a", "be")).spelling.shape == (3, 7)

@@ -157,7 +157,7 @@ def audit(
         if isinstance(reference, nn.Module):
             raise ValueError("reference must be a run where the model is one: got a module")
         subject = subject_of_run(model, data, None if reference is None else Run(_path(reference)))
-        return put(subject, title=title, facts=facts, history=model.history)
+        return put(subject, title=title, facts=facts, history=subject.history)
     if isinstance(model, Subject):
         return put(model)
     if data is None:

@@ -25,7 +25,10 @@ MOST_POINTS = 400
 """Points of a line: more than a page's pixels show nothing and weigh."""
 
 
-APART = ("step", "epoch", "seconds", "examples_per_second", "peak_memory_mib")
+TEXTS = 6
+"""Generated texts that are shown, from the first to the last."""
+
+APART = ("step", "epoch", "seconds", "examples_per_second", "peak_memory_mib", "texts")
 """Columns of a history that are no measurement of the model."""
 
 
@@ -63,6 +66,14 @@ def learning_curves(history: Sequence[Mapping[str, Any]], identifier: str) -> li
             title = {"lr": "learning rate"}.get(quantity, quantity.replace("_", " "))
             made.append((title, themed(figure, f"{identifier}-{len(made)}", f"{title} by training step")))
     return made
+
+
+def drawn_texts(history: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
+    """The step and the first text of rows of a history with texts, six rows at most, evenly apart."""
+    kept = [(int(row["step"]), str(row["texts"][0])) for row in history if row.get("texts")]
+    if len(kept) <= TEXTS:
+        return kept
+    return [kept[round(k * (len(kept) - 1) / (TEXTS - 1))] for k in range(TEXTS)]
 
 
 def _column(history: Sequence[Mapping[str, Any]], key: str) -> tuple[list[float], list[float]]:

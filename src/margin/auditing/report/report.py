@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from margin.auditing.asking.answers import Answer, Audit, Fact
 from margin.auditing.asking.requirements import Judgment, Status
-from margin.auditing.report.plots import examples, learning_curves, plot
+from margin.auditing.report.plots import drawn_texts, examples, learning_curves, plot
 from margin.auditing.report.sentences import sentences
 from margin.auditing.report.table import (
     SCOPES,
@@ -171,6 +171,7 @@ def _render(template: str, audit: Audit, *, training: list[tuple[str, str]]) -> 
         .get_template(template)
         .render(
             audit=audit,
+            texts=drawn_texts(audit.history) if whole else [],
             facts={name: _fact(value) for name, value in audit.facts.items()},
             sections=sections,
             said=sentences(audit),

@@ -25,6 +25,7 @@ from margin.engine.plan import cut_of, objective_of
 from margin.engine.runs import Run, load
 from margin.nn.preprocessed import dtype_of
 from margin.runs.run_data import is_own, opened_as, reopen_data
+from margin.runs.sampling import with_texts
 
 
 def subject_of_run(run: Run, data: Any = None, reference: Run | None = None) -> Subject:
@@ -77,7 +78,7 @@ def subject_of_run(run: Run, data: Any = None, reference: Run | None = None) -> 
         feature_names=feature_names_of(record["data"]["encoding"]),
         encoding=table_record(record["data"]["encoding"]),
         vocabulary=tuple(record["data"]["encoding"].get("vocabulary", ())),
-        history=tuple(run.history),
+        history=tuple(with_texts(run)),
         initial=load(run, "initial") if run.begun else None,
         reference_model=None if reference is None else _second(run, reference),
         groups="" if getattr(test, "groups", None) is None else record["data"]["encoding"]["group"]["column"],

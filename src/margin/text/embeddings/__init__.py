@@ -8,6 +8,7 @@ CHURCH_1990 = "Church and Hanks 1990, Section 2"
 WORDS = Need(
     "models with a vector for each of some known words", "margin.text.embeddings.claims:has_words", of="model"
 )
+LEARNS = Need("vectors of words", "margin.text.embeddings.analogy_claims:learns_words", of="model")
 SKIPGRAM = Need("a skip-gram model", model="margin.text.embeddings.skipgram:SkipGram")
 SPECTRAL = Need("singular vectors of words", model="margin.text.embeddings.spectral:SpectralWords")
 
@@ -78,6 +79,10 @@ CLAIMS: tuple[Claim, ...] = (
         "Which words are the nearest neighbors of frequent words?", "Mikolov, Yih and Zweig 2013, Section 4",
         needs=(WORDS,), cost=Cost(0, beside=1e-4), question="right", figure=".figures:word_map",
         covers=("embed.skipgram",)),
+    Claim("text/vectors.analogies", ".analogy_claims:by_section", ".analogy_claims:demo",
+        "Which share of analogies is answered with the fourth word, by section?",
+        "Mikolov, Chen, Corrado and Dean 2013, Section 4.1", needs=(WORDS, LEARNS),
+        cost=Cost(0, beside=1e-4), question="right", covers=("embed.pretrained",)),
     Claim("text/skipgram.shifted_pmi", ".claims:shifted_pmi", ".claims:optimum_demo",
         "Do the scores rise with pointwise mutual information, as they do at the optimum?",
         "Levy and Goldberg 2014, Equations 6 to 8", needs=(SKIPGRAM, TRAINING),

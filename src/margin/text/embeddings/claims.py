@@ -234,15 +234,22 @@ def best_rank(subject: Subject) -> Finding:
 def words_demo() -> Subject:
     """Five words in a plane, the first two near each other."""
     vectors = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [-1.0, 0.2], [0.1, -1.0]])
-    model = SkipGram(5, dim=2)
+    return words_subject(vectors, ("king", "queen", "tea", "rain", "stone"))
+
+
+def words_subject(vectors: Float[Tensor, "words dim"], words: tuple[str, ...]) -> Subject:
+    """A skip-gram model of these vectors, on a text of each word once."""
+    count, dim = vectors.shape
+    model = SkipGram(count, dim=dim)
     model.words.weight.data.copy_(vectors)
-    batch = Windows(Words(torch.arange(5)), 2, 1, torch.ones(5), torch.arange(1.0, 6.0), 2)
+    law = torch.arange(1.0, count + 1)
+    batch = Windows(Words(torch.arange(count)), 2, 1, torch.ones(count), law, 2)
     return Subject(
         model=model.eval(),
         test=InOrder(batch, 1),
         task=CODES,
         objective=without_loss,
-        vocabulary=("king", "queen", "tea", "rain", "stone"),
+        vocabulary=words,
     )
 
 

@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch
+from margin.data.formats.text.tokenizers import SPECIAL
 from margin.nn.preprocessed import core_of
 from margin.nn.recurrence import (
     Lengths,
@@ -86,7 +87,7 @@ class ELMo(nn.Module):
         dropout: Probability with which a number between two layers is set to 0 in training.
 
     Raises:
-        ValueError: A size is below 1, or the dropout is not in [0, 1).
+        ValueError: A size is below 1, the dropout is not in [0, 1), or the tokens are single characters.
 
     Reference:
         Peters et al. 2018, Sections 3.1 and 3.2, with an affine map in place of highway layers.
@@ -110,6 +111,11 @@ class ELMo(nn.Module):
         if not lengths or min((characters, filters, *lengths)) < 1:
             raise ValueError(
                 f"characters, filters and lengths must be at least 1: got {characters}, {filters}, {lengths}"
+            )
+        if not any(len(word) > 1 for word in vocabulary if word not in SPECIAL):
+            raise ValueError(
+                f"tokens must be words, whose letters are read: got {len(vocabulary):,} characters; set "
+                "--data.level words, and for words that come later --data.unknown token --data.min-count 2"
             )
         self.width = width
         # no weight: a body that goes on with other words keeps theirs

@@ -214,10 +214,24 @@ def read_analogies(path: str | os.PathLike[str]) -> Iterator[tuple[str, str, str
     Raises:
         ValueError: A line has another number of words; the message names it.
     """
+    for section in read_sections(path).values():
+        yield from section
+
+
+def read_sections(path: str | os.PathLike[str]) -> dict[str, list[tuple[str, str, str, str]]]:
+    """Analogies as of :func:`read_analogies` by the names of their sections, "" before the first.
+
+    Raises:
+        ValueError: A line has another number of words; the message names it.
+    """
+    found: dict[str, list[tuple[str, str, str, str]]] = {}
+    name = ""
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
         words = line.lower().split()
-        if not words or line.startswith(":"):
-            continue
-        if len(words) != 4:
+        if line.startswith(":"):
+            name = line.removeprefix(":").strip()
+        elif words and len(words) != 4:
             raise ValueError(f"{path}, line {number}: an analogy must be four words: got {line!r}")
-        yield words[0], words[1], words[2], words[3]
+        elif words:
+            found.setdefault(name, []).append((words[0], words[1], words[2], words[3]))
+    return found
