@@ -28,6 +28,8 @@ MODELS = {
         {"samples": 100, "base_options": {"hidden": [50], "dropout": 0.05}},
         {**DESCENT, "epochs": 400},
     ),
+    "laplace": ("bayes/laplace", {"structure": "full", **HIDDEN}, {}),
+    "hmc": ("bayes/hmc", HIDDEN, {}),
 }
 SETS = {
     "yacht": ("yacht", "dropout 0.67 +- 0.05 / -1.25 +- 0.01; ensemble 1.58 / -1.18; PBP 1.02 / -1.63"),
@@ -64,6 +66,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--splits", type=int, default=20)
+    parser.add_argument("--record", default="bayes/uci", help="the name under which figures are kept")
     parser.add_argument("--kept", type=Path, default=Path("build/bayes_uci.jsonl"))
     given = parser.parse_args()
     given.kept.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +85,7 @@ def main() -> None:
                         kept.write(json.dumps(done[name, model, split]) + "\n")
     figures = []
     for name in SETS:
-        for model in MODELS:
+        for model in given.models:
             found = [row for key, row in done.items() if key[:2] == (name, model)]
             if len(found) < given.splits:  # a set that was stopped in the middle is left out
                 continue
@@ -99,7 +102,7 @@ def main() -> None:
                     }
                 )
     record(
-        "bayes/uci",
+        given.record,
         title="UCI regression on given splits: RMSE and log-likelihood of models that state a law",
         figures=figures,
         settings={name: {"model": m, "options": o, "training": t} for name, (m, o, t) in MODELS.items()},

@@ -167,8 +167,17 @@ def refused_as_an_estimate(run: Run, format: str) -> None:
         margin.export(run, format=format)
 
 
-UNTRACED = ("bayes/gp:classes", "bayes/mc_dropout", "bayes/mc_dropout:values")
-"""Entries whose steps depend on their numbers: a search for a mode, masks that are drawn."""
+UNTRACED = (
+    "bayes/gp:classes",
+    "bayes/hmc",
+    "bayes/hmc:values",
+    "bayes/laplace",
+    "bayes/mc_dropout",
+    "bayes/mc_dropout:values",
+    "bayes/sgld",
+    "bayes/sgld:values",
+)
+"""Entries whose steps depend on their numbers: a search for a mode, masks or weights that are drawn."""
 
 
 def refused_as_untraced(run: Run, format: str) -> None:

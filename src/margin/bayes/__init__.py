@@ -1,3 +1,3 @@
 """Posteriors: Gaussian processes, Laplace's approximation, Markov chains, ensembles."""
 
-FAMILIES = ("gp", "linear", "ensembles", "mcmc")
+FAMILIES = ("gp", "linear", "ensembles", "laplace", "mcmc")

@@ -71,6 +71,8 @@ class Entry:
         parallel: Whether a batch may be divided between processes.
         whole: Whether a step takes all training examples at once.
         weighted: Whether its step counts an example by its weight; one that does not knows but equal ones.
+        last: Whether its result is the state of the last step, however good others were on the way, as of a
+            chain: then no validation loss chooses among them.
         defaults: Its own defaults of the training options.
         weights: Path of ``(tensors, config) -> Pretrained | None``, which knows the model's weights as other
             libraries write them (:mod:`margin.engine.transfer`).
@@ -96,6 +98,7 @@ class Entry:
     parallel: bool = True
     whole: bool = False
     weighted: bool = True
+    last: bool = False
     defaults: Mapping[str, Any] = field(default_factory=dict)
     weights: str = ""
     least_steps: int = 0

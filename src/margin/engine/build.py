@@ -9,17 +9,18 @@ import copy
 import inspect
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from margin.core.catalog import (
     Entry,
+    UnknownName,
     call_with,
     check_options,
     completed,
@@ -30,6 +31,7 @@ from margin.core.catalog import (
     parts,
     resolve,
 )
+from margin.core.memory import Room, memory_here
 from margin.core.options import Training
 from margin.core.user_modules import builder_of, check_builder, is_user_model, named_object
 from margin.data.examples import Data
@@ -169,88 +171,6 @@ def _groups(parameters: list[nn.Parameter], *, spare: bool) -> list[dict[str, An
     return [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
 
 
-MODULE = 2**12
-"""Bytes that each tensor takes at least, with the Python objects around it."""
-
-_aten = torch.ops.aten
-_OF_SIZE = (_aten.empty, _aten.zeros, _aten.ones, _aten.full, _aten.rand, _aten.randn, _aten.empty_strided)
-
-
-def memory_here() -> float:
-    """The memory of this machine in bytes; infinite where it does not tell."""
-    names = getattr(os, "sysconf_names", {})
-    if "SC_PHYS_PAGES" not in names:
-        return math.inf
-    return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-
-
-class Room(TorchDispatchMode):
-    """A context in which no more memory is asked for than there is room.
-
-    Every tensor that is made of nothing counts, and none is made that would not fit.
-
-    Args:
-        size: Bytes in all.
-        of: Whose room it is, for the message.
-    """
-
-    def __init__(self, size: float, of: str = "this machine has") -> None:
-        super().__init__()
-        self.size = size
-        self.of = of
-        self.taken = 0
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """False: no module is compiled within, and to be skipped torch's compiler would first be imported."""
-        return False
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Count what is asked for, then do it.
-
-        Raises:
-            ValueError: It does not fit.
-        """
-        given = kwargs or {}
-        if shape := _shape_of(func.overloadpacket, args):
-            dtype = given.get("dtype") or torch.get_default_dtype()
-            asked = math.prod(shape) * dtype.itemsize
-            self.taken += max(asked, MODULE)
-            if self.taken > self.size:
-                what = "x".join(map(str, shape))
-                raise ValueError(
-                    f"the model must fit into memory: it asks for {byte_size(self.taken)}, "
-                    f"{byte_size(asked)} of them for a tensor of {what}; {self.of} {byte_size(self.size)}"
-                )
-        return func(*args, **given)
-
-
-def _shape_of(packet: Any, args: Sequence[Any]) -> tuple[int, ...]:
-    """The shape of the tensor that a call makes of nothing; () where it makes none."""
-    if packet in _OF_SIZE and args and isinstance(args[0], Sequence):
-        return tuple(args[0])
-    if packet is _aten.randperm:
-        return (args[0],)
-    if packet is _aten.eye:
-        return (args[0], args[-1])
-    if packet is _aten.arange:
-        numbers = [x for x in args if isinstance(x, int | float)]
-        first, last, step = (0, *numbers, 1) if len(numbers) == 1 else (*numbers, 1)[:3]
-        return (max(0, math.ceil((last - first) / step)),) if step else ()
-    return ()
-
-
-def byte_size(size: float) -> str:
-    """A number of bytes for a person."""
-    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
-        if size < 1024 or unit == "TiB":
-            return f"{size:.4g} {unit}"
-        size /= 1024
-    raise AssertionError
-
-
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
 """The type of the weights at each precision; bfloat16 is autocast over float32 weights."""
 
@@ -299,19 +219,70 @@ def spec_of(build: Callable[..., Any], spec: Mapping[str, Any], options: Mapping
     found = {name: spec[name] for name in names if name in spec}
     if BUILDER in names:
         chosen = completed(build, options)
-        base = find(models(), chosen["base"], "model")
-        inner, own = resolve(base.build), chosen["base_options"] or {}
-        check_options(inner, own, f"the base {base.name}")
-        offered = {**spec, "num_classes": getattr(build, "OUTPUTS", spec.get("num_classes"))}
-        if missing := [name for name in data_parameters(inner) if offered.get(name) is None]:
-            raise ValueError(
-                f"the base {base.name} needs {', '.join(missing)}: the data give {', '.join(spec)}"
-            )
-        if resolve(base.task).name != "classes":
-            raise ValueError(f"the base must be a model of classes: got {base.name}")
-        inner_spec = {name: offered[name] for name in data_parameters(inner)}
-        found[BUILDER] = {"model": base.name, "spec": inner_spec, "options": completed(inner, own)}
+        own = chosen["base_options"] or {}
+        if names_run(chosen["base"]):
+            found[BUILDER] = _recipe_of_run(build, spec, chosen["base"], own)
+        else:
+            found[BUILDER] = _recipe_of_base(build, spec, chosen["base"], own)
     return found
+
+
+def names_run(base: str) -> bool:
+    """Whether a base is the directory of a run: no model of the catalog has the name."""
+    try:
+        find(models(), base, "model")
+    except UnknownName:
+        return True
+    return False
+
+
+def _recipe_of_base(
+    build: Callable[..., Any], spec: Mapping[str, Any], name: str, own: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The recipe of a base that the catalog names."""
+    base = find(models(), name, "model")
+    inner = resolve(base.build)
+    check_options(inner, own, f"the base {base.name}")
+    offered = {**spec, "num_classes": getattr(build, "OUTPUTS", spec.get("num_classes"))}
+    if missing := [name for name in data_parameters(inner) if offered.get(name) is None]:
+        raise ValueError(f"the base {base.name} needs {', '.join(missing)}: the data give {', '.join(spec)}")
+    if resolve(base.task).name != "classes":
+        raise ValueError(f"the base must be a model of classes: got {base.name}")
+    inner_spec = {name: offered[name] for name in data_parameters(inner)}
+    return {"model": base.name, "spec": inner_spec, "options": completed(inner, own)}
+
+
+def _recipe_of_run(
+    build: Callable[..., Any], spec: Mapping[str, Any], path: str, own: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The recipe of a run's model, which must have learned from data of the same kind.
+
+    Raises:
+        UnknownName: There is no such run.
+    """
+    from margin.engine.runs import Run  # it imports this module
+
+    if not Path(path, "run.yaml").is_file():
+        try:
+            find(models(), path, "model")
+        except UnknownName as error:
+            raise UnknownName(f"the base must be a model or the directory of a run: {error}") from None
+    if not getattr(build, "RUNS", False):
+        raise ValueError(f"the base must be a model by name, whose weights are drawn: got the run {path}")
+    record = Run(path).record
+    if record.get("own"):
+        raise ValueError(f"the base must be a run of a model of the catalog: {path} is of {record['own']}")
+    if own:
+        raise ValueError(f"base_options are those of a base by name: the run {path} has its own")
+    recipe: dict[str, Any] = record["recipe"]
+    task = resolve(find(models(), recipe["model"], "model").task).name
+    wanted = "values" if hasattr(build, "OUTPUTS") else "classes"
+    if task != wanted:
+        raise ValueError(f"the base must be a run of a model of {wanted}: {path} is of {recipe['model']}")
+    for name, value in recipe["spec"].items():
+        if name != "num_examples" and name in spec and spec[name] != value:
+            raise ValueError(f"the base {path} has {name} {value}: the data have {spec[name]}")
+    return recipe
 
 
 def with_builders(spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from margin.core.catalog import find, nearest, rules
+from margin.core.catalog import find, models, nearest, rules
 from margin.core.options import Training
 from margin.core.types import TERMS, WARMING, Batch, Metrics
 from margin.data.files.writing import write_whole
@@ -431,7 +431,8 @@ def watching(run: Run, plan: Plan, taken: Taken) -> tuple[Evaluating, list[Hook]
     )
     stops = [until(name, below) for name, below in (training.until or {}).items()]
     rule = run.record["arguments"]["rule"]
-    best = not (rule and find(rules(), rule, "rule").last)
+    entry = models().get(run.record["recipe"]["model"])  # none of the user's own module
+    best = not ((entry and entry.last) or (rule and find(rules(), rule, "rule").last))
     if best and training.patience and "val" in plan.held:  # nothing else tells whether it gets better
         stops.append(patience(run, "val_loss", training.patience))
     keeping = saving(run, training.checkpoint_every or every, "val_loss" if best else "")

@@ -25,11 +25,12 @@ import yaml
 from torch import nn
 
 from margin.core.catalog import Entry, resolve
+from margin.core.memory import Room, memory_here
 from margin.core.options import Training
 from margin.core.user_modules import BuilderError, entry_of, object_of
 from margin.data.examples import Data
 from margin.data.files.writing import append_whole, clear_aside, make_directory, write_whole
-from margin.engine.build import Room, memory_here, module_of, record_preprocess, spec_of
+from margin.engine.build import module_of, record_preprocess, spec_of
 from margin.engine.checkpoints import load_module, load_state, save_state
 from margin.engine.loop import State
 from margin.engine.parallel.locks import holder_of

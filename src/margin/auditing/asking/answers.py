@@ -481,7 +481,7 @@ def facts_of(subject: Subject) -> dict[str, Fact]:
     parameters = list(subject.model.parameters())
     facts: dict[str, Fact] = {
         "model": subject.model._get_name(),
-        "parameters": sum(p.numel() for p in parameters),
+        "parameters": sum(p.numel() for p in parameters) if any(p.requires_grad for p in parameters) else 0,
         "task": subject.task.name,
         "held-out examples": _examples(subject.test),
     }

@@ -20,6 +20,11 @@ SKILL, ERRORS, COVERAGE = "sequence/forecast.skill", "sequence/forecast.errors",
 CODES, GAIN = "generative/codes.baselines", "generative/density.gain"
 TOLD_APART, COPIES = "generative/samples.two_sample", "generative/samples.memorization"
 
+INTERVALS, STATED = "theory/predictive.coverage", "95% interval"
+
+MISSED = 0.8
+"""Share of values within intervals of 95 % below which these say next to nothing."""
+
 MUCH = 0.1
 """Share of an error, or a difference of probabilities, that is worth more examples to be sure of."""
 
@@ -91,7 +96,7 @@ def band(evidence: Evidence) -> list[Sentence]:
     share = evidence.number(COVERAGE)
     low = None if share is None else evidence.findings[COVERAGE].low
     if share is None or low is None:
-        return []
+        return _intervals(evidence)
     promised = float(low)
     text = f"What followed lies between the outer quantiles in {share.text} of all cases; {promised:.2g} is "
     text += "promised."
@@ -101,6 +106,21 @@ def band(evidence: Evidence) -> list[Sentence]:
     narrow = share.above < promised
     todo = f"The band is too {'narrow' if narrow else 'wide'}: scale it on examples not used here."
     return [Sentence("probabilities", "warn", text, todo, (COVERAGE,))]
+
+
+def _intervals(evidence: Evidence) -> list[Sentence]:
+    """Whether the intervals that a model states hold the held-out value as often as they say."""
+    share = evidence.number(INTERVALS, STATED)
+    if share is None:
+        return []
+    text = f"The stated 95 % intervals hold the value of {share.text} of {evidence.held_out}"
+    if share.below <= 0.95 <= share.above:
+        wide = share.above - share.below > 2 * MUCH
+        return [Sentence("probabilities", "unknown" if wide else "good", f"{text}.", "", (INTERVALS,))]
+    narrow = share.above < 0.95
+    todo = f"They are too {'narrow' if narrow else 'wide'}: scale them on examples not used here."
+    level: Level = "bad" if share.above < MISSED else "warn"
+    return [Sentence("probabilities", level, f"{text}, not 0.95.", todo, (INTERVALS,))]
 
 
 def _compared(gain: Number, worse: str, simpler: str, unit: float = MUCH) -> tuple[Level, str, str]:

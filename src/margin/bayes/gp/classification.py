@@ -190,7 +190,7 @@ class GaussianProcessClassifier(nn.Module):
             "root": torch.zeros(count, num_examples),
         }.items():
             self.register_buffer(name, value)
-        self.coefficients = nn.Parameter(torch.zeros(count, num_examples))
+        self.coefficients = nn.Parameter(torch.zeros(count, num_examples), requires_grad=False)
         self._kept = [Kept() for _ in range(count)]
 
     def hyperparameters(self, process: int) -> Hyperparameters:

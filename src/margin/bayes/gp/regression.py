@@ -165,7 +165,7 @@ class GaussianProcess(nn.Module):
             "jitter": torch.zeros(()),
         }.items():
             self.register_buffer(name, value)
-        self.coefficients = nn.Parameter(torch.zeros(num_examples))
+        self.coefficients = nn.Parameter(torch.zeros(num_examples), requires_grad=False)
         self._kept = Kept()
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
 States = Float[Tensor, "chains dim"]
@@ -50,18 +50,49 @@ def imbalance(law: Float[Tensor, " states"], transition: Transition) -> Float[Te
     return (flow - flow.T).abs().max()
 
 
-def slope_of(energy: Energy, theta: States) -> States:
-    """The gradient of the energy of each chain."""
+class Point(NamedTuple):
+    """Where chains are, with their energies and gradients there: neither is computed twice."""
+
+    theta: States
+    energy: Float[Tensor, " chains"]
+    slope: States
+
+
+def point_at(energy: Energy, theta: States) -> Point:
+    """The energies and gradients at some positions."""
     with torch.enable_grad():
         at = theta.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(energy(at).sum(), at)
-    return slope
+        value = energy(at)
+        (slope,) = torch.autograd.grad(value.sum(), at)
+    return Point(at.detach(), value.detach(), slope)
+
+
+def trajectory(
+    energy: Energy, start: Point, momentum: States, inverse: Float[Tensor, " dim"], step: float, steps: int
+) -> tuple[Point, States]:
+    """Where chains are after so many steps of Stormer and Verlet, and their momenta: a gradient a step.
+
+    Args:
+        energy: E.
+        start: Where they begin.
+        momentum: v.
+        inverse: The diagonal of the inverse of M.
+        step: Step size.
+        steps: Number of steps, at least 1.
+
+    Reference: Neal 2011, Equations 2.28 to 2.30.
+    """
+    at, momentum = start, momentum - step / 2 * start.slope
+    for i in range(steps):
+        at = point_at(energy, at.theta + step * momentum * inverse)
+        momentum = momentum - (step if i < steps - 1 else step / 2) * at.slope
+    return at, momentum
 
 
 def leapfrog(
     energy: Energy, theta: States, momentum: States, mass: Float[Tensor, " dim"], step: float, steps: int
 ) -> tuple[States, States]:
-    """Positions and momenta after so many steps of Stormer and Verlet: reversible, and volume is kept.
+    """Positions and momenta after a :func:`trajectory`, which is reversible and keeps volume.
 
     Args:
         energy: E.
@@ -70,14 +101,61 @@ def leapfrog(
         mass: The diagonal of M.
         step: Step size.
         steps: Number of steps, at least 1.
-
-    Reference: Neal 2011, Equations 2.28 to 2.30.
     """
-    momentum = momentum - step / 2 * slope_of(energy, theta)
-    for i in range(steps):
-        theta = theta + step * momentum / mass
-        momentum = momentum - (step if i < steps - 1 else step / 2) * slope_of(energy, theta)
-    return theta, momentum
+    end, momentum = trajectory(energy, point_at(energy, theta), momentum, 1 / mass, step, steps)
+    return end.theta, momentum
+
+
+class Moved(NamedTuple):
+    """What one proposal came to.
+
+    Args:
+        at: Where the chains are now.
+        acceptance: The probability with which each was accepted.
+        divergent: Whether its energy rose by more than 1000 or was no number.
+    """
+
+    at: Point
+    acceptance: Float[Tensor, " chains"]
+    divergent: Bool[Tensor, " chains"]
+
+
+DIVERGENT = 1000.0
+"""A rise of the energy, in nats, that no exact trajectory of a step size that serves would come near."""
+
+
+def transition(  # more than 7 parameters: a law, where chains are, and the three numbers of a trajectory
+    energy: Energy,
+    at: Point,
+    *,
+    inverse: Float[Tensor, " dim"],
+    step: float,
+    steps: int,
+    generator: Generator,
+) -> Moved:
+    """One trajectory from a momentum v ~ N(0, M), accepted with min(1, exp(-rise of the energy)).
+
+    Args:
+        energy: E.
+        at: Where the chains are.
+        inverse: The diagonal of the inverse of M.
+        step: Step size.
+        steps: Leapfrog steps.
+        generator: Draws the momenta and the acceptances.
+
+    Reference: Neal 2011, Section 3.
+    """
+    unit = torch.randn(at.theta.shape, generator=generator, dtype=at.theta.dtype)
+    v = unit.to(at.theta.device) / inverse.sqrt()
+    end, w = trajectory(energy, at, v, inverse, step, steps)
+    kinetic = ((w.square() - v.square()) * inverse).sum(1) / 2
+    rise = (end.energy - at.energy + kinetic).nan_to_num(torch.inf, torch.inf)
+    accept = (-rise).exp().clamp(max=1)
+    moved = torch.rand(len(v), generator=generator, dtype=v.dtype).to(v.device) < accept
+    kept = Point(
+        *(torch.where(moved if a.ndim == 1 else moved[:, None], a, b) for a, b in zip(end, at, strict=True))
+    )
+    return Moved(kept, accept, rise > DIVERGENT)
 
 
 class Draws(NamedTuple):
@@ -124,22 +202,16 @@ def hamiltonian(  # more than 7 parameters: a law, where chains begin, and the t
     """
     if not step > 0 or steps < 1:
         raise ValueError(f"a trajectory needs a step size above 0 and a step: got {step} and {steps}")
-    mass = torch.ones_like(theta[0]) if mass is None else mass
-    accepted, divergent, kept = torch.zeros_like(theta[:, 0]), torch.zeros_like(theta[:, 0]), []
-
-    def random(*shape: int) -> Tensor:
-        return torch.rand(shape, generator=generator, dtype=theta.dtype)
-
+    inverse = torch.ones_like(theta[0]) if mass is None else 1 / mass
+    at, kept = point_at(energy, theta), []
+    accepted, divergent = torch.zeros_like(theta[:, 0]), torch.zeros_like(theta[:, 0])
     for _ in range(draws):
-        v = torch.randn(theta.shape, generator=generator, dtype=theta.dtype) * mass.sqrt()
-        size = step * (1 + jitter * (2 * float(random(1)) - 1))
-        new, w = leapfrog(energy, theta, v, mass, size, steps)
-        kinetic = ((w.square() - v.square()) / mass).sum(1) / 2
-        rise = (energy(new) - energy(theta) + kinetic).detach().nan_to_num(torch.inf, torch.inf)
-        accept = (-rise).exp().clamp(max=1)
-        theta = torch.where((random(len(theta)) < accept)[:, None], new, theta).detach()
-        accepted, divergent = accepted + accept, divergent + (rise > 1000)
-        kept.append(theta)
+        share = float(torch.rand((), generator=generator, dtype=theta.dtype))
+        size = step * (1 + jitter * (2 * share - 1))
+        moved = transition(energy, at, inverse=inverse, step=size, steps=steps, generator=generator)
+        at = moved.at
+        accepted, divergent = accepted + moved.acceptance, divergent + moved.divergent
+        kept.append(at.theta)
     return Draws(torch.stack(kept), accepted / draws, divergent)
 
 

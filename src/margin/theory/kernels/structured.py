@@ -191,7 +191,7 @@ def _feature(call: Call, g: Float[Tensor, "n outputs *place"]) -> Factors | Jaco
     if isinstance(module, nn.Conv1d):
         x, g = x[:, :, None], g[:, :, :, None]
     if isinstance(module, nn.Conv1d | nn.Conv2d):
-        u, back = _patches(module, x), g.flatten(3)
+        u, back = patches(module, x), g.flatten(3)
     elif x.ndim == 2:
         one = [x.new_ones(len(x), 1)] if "bias" in own else []
         return Factors(torch.cat([*([x] if "weight" in own else []), *one], 1), g)
@@ -202,9 +202,8 @@ def _feature(call: Call, g: Float[Tensor, "n outputs *place"]) -> Factors | Jaco
     return Jacobian(torch.cat(parts, 3).flatten(2))
 
 
-def _patches(
-    module: nn.Conv1d | nn.Conv2d, x: Float[Tensor, "n channels h w"]
-) -> Float[Tensor, "n d places"]:
+def patches(module: nn.Conv1d | nn.Conv2d, x: Float[Tensor, "n channels h w"]) -> Float[Tensor, "n d places"]:
+    """What each output of a convolution sees of its input, a column a place."""
     flat = isinstance(module, nn.Conv1d)
 
     def both(value: object, other: int) -> tuple[int, ...]:
