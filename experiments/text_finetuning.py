@@ -27,13 +27,13 @@ from margin.theory.prediction.risk import clopper_pearson
 
 TAGS = Training(epochs=2, batch_size=32, lr=1e-4, schedule="linear", warmup=20, patience=0, clip=1.0, seed=0)
 SPANS = Training(
-    epochs=10, batch_size=8, lr=2e-4, schedule="linear", warmup=100, patience=0, clip=1.0, seed=0
+    epochs=10, batch_size=8, lr=2e-4, schedule="linear", warmup=100, patience=3, clip=1.0, seed=0
 )
 
 
 def trained(name: str, data: Data, training: Training, weights: str, out: Path) -> Run:
     if (out / "run.yaml").exists():
-        return resume(out)
+        return resume(out, patience=training.patience)
     own = Training(**{**training.as_json(), "init_from": weights, "checkpoint_every": 50, "threads": 1})
     return train(name, data, {}, own, out=out)
 
@@ -134,7 +134,11 @@ def questions(weights: str, out: Path) -> None:
         ],
         seed=0,
         questions=count,
-        budget=f"{SPANS.epochs} epochs, {sum(row['seconds'] for row in run.history) / 60:.0f} minutes",
+        budget=f"{SPANS.epochs} epochs at most, ended after {run.history[-1]['epoch']:.0f} by the validation "
+        f"part, {sum(row['seconds'] for row in run.history) / 60:.0f} minutes",
+        validation=[
+            [round(row[key], 4) for key in ("val_loss", "val_exact", "val_f1")] for row in run.history
+        ],
         metrics=run.metrics,
     )
 

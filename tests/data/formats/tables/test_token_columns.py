@@ -86,6 +86,8 @@ def test_unnamed_they_are_refused_with_the_option_that_reads_them(tmp_path):
         open_data(str(tmp_path / "t.csv"), {"text": "ids", "tokens": "ids"})
     with pytest.raises(ValueError, match="no column 'id'"):
         open_data(str(tmp_path / "t.csv"), {"tokens": "id"})
+    with pytest.raises(ValueError, match="must be a column beside the target: got 'label'"):
+        open_data(str(tmp_path / "t.csv"), {"tokens": "label"})
 
 
 def test_arrays_of_whole_numbers_are_tokens_where_they_are_read_as_texts(tmp_path):

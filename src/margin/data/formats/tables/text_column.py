@@ -58,8 +58,13 @@ def text_column(
             f"{table.name}: one column is read as tokens: got --data.text {text}, --data.tokens {tokens}"
         )
     if (chosen := text if tokens is None else tokens) is not None:
-        if chosen not in used:
+        if chosen not in table.frame.columns:
             raise ValueError(no_column(table, chosen))
+        if chosen not in used:
+            raise ValueError(
+                f"{table.name}: what is read as tokens must be a column beside the target: got {chosen!r}, "
+                "the target or left out"
+            )
         others = [name for name in used if name != chosen]
         what = "texts" if tokens is None else "whole numbers"
         said = f"the {what} of column {chosen!r} are read as tokens"
