@@ -79,6 +79,7 @@ def test_no_example_is_refused() -> None:
 def test_the_claim_reaches_its_lower_side_on_inputs_that_are_alike_and_the_upper_on_orthogonal_ones() -> None:
     found = linear_complexity(demo())
     assert float(found.value) == pytest.approx(2.5)  # 5 / 2, half of the time both signs agree
+    assert float(found.low) == pytest.approx(2.5)
     assert found.verdict is Verdict.HOLDS
     subject = dataclasses.replace(demo(), test=[Batch((torch.eye(2),), torch.tensor([0, 1]))])
     assert float(linear_complexity(subject).value) == pytest.approx(float(linear_complexity(subject).high))
