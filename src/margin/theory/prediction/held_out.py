@@ -223,8 +223,9 @@ def losses_of(subject: Subject, part: Part) -> Terms:
 def _is_of_outputs(subject: Subject, batches: Sequence[Batch]) -> bool:
     """Whether the objective is a loss of the outputs, one for each example or of each term by its own."""
     targets = batches[0].targets if len(batches) else None
-    of_outputs = isinstance(subject.objective, Risk) and targets is not None
-    return of_outputs and (targets.ndim == 1 or subject.objective.task.by_term)
+    if targets is None or not isinstance(subject.objective, Risk):
+        return False
+    return targets.ndim == 1 or subject.objective.task.by_term
 
 
 def held_out_losses(subject: Subject) -> Terms:
