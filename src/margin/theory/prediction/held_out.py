@@ -479,9 +479,8 @@ def share_of(right: Tensor, terms: Terms, examples: int, *, level: float = 0.95)
     share = min(max(estimate.mean.item(), 0.0), 1.0)
     zeros = torch.zeros(examples, dtype=torch.float64)
     moved = zeros.index_add(0, terms.example, terms.weight * (right.double() - share))
-    # Rounding of the weighted sums must not pass for a direction.
     weighs = zeros.index_add(0, terms.example, terms.weight)
-    moves = 0 < share < 1 and float(moved.norm()) > 1e-12 * float(weighs.norm())
+    moves = 0 < share < 1 and float(moved.norm()) > 1e-12 * float(weighs.norm())  # more than rounding
     trials = trials_of(right, terms, level=level)
     low, high = wilson(share, trials, level=level)
     return Limited(share, low, high, moved if moves else weighs, trials)
