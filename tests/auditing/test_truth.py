@@ -399,7 +399,6 @@ SAID = {
     "overconfident": [
         ("probabilities", "bad", rf"^Overconfident: .*Divide the logits by {N} ", temperature),
         ("right", "good", rf"^Right for {N} ", share),
-        ("fails", "unknown", r"labels contradict confident answers", None),
     ],
     "underconfident": [
         ("probabilities", "bad", rf"^Underconfident: .*Divide the logits by {N} ", temperature),
@@ -419,7 +418,6 @@ SAID = {
         ("right", "unknown", r"More held-out examples", None),
     ],
     "three": [("right", "unknown", rf"^Not told apart from one constant answer: right for {N} ", share)],
-    "drawn labels": [("fails", "unknown", r"labels contradict confident answers.*look at some", None)],
     "one": [("rests", "warn", rf"^1 held-out example cannot tell the accuracy any better.*: {N} ", share)],
     "drawing": [("rests", "warn", r"^The model draws at random in evaluation mode: every other", None)],
     "permuted in both": [("right", "bad", rf"were classes renamed, {N} would be", renamed)],

@@ -8,9 +8,10 @@ import torch
 from margin.classic.perceptron.separation import by_linear_program, by_mistakes
 from margin.core.deadline import check_deadline, deadline, duration, seconds_left
 from margin.core.findings import NotAsked
+from margin.theory.evidence.label_noise import fitted_noise
 from margin.theory.prediction.baselines import _logistic
 from margin.theory.prediction.calibration import calibrated_errors
-from margin.theory.prediction.failures import by_chance, worst_segment
+from margin.theory.prediction.failures import worst_segment
 from margin.theory.prediction.temperature import Scored, best_temperature, temperature_limits
 from margin.theory.regions.arrangements import cells
 
@@ -23,7 +24,7 @@ SCORED = Scored(P.log(), LABELS, ONES, torch.arange(400))
 
 LOOPS = {
     "resampling": lambda: calibrated_errors(P[:, 0], torch.Generator().manual_seed(1), resamples=20_000),
-    "labels drawn": lambda: by_chance(P, ONES),
+    "temperatures": lambda: fitted_noise(P, LABELS),
     "a root that is searched": lambda: best_temperature(SCORED),
     "an interval that is searched": lambda: temperature_limits(SCORED, 1.5, 0.95),
     "a linear program": lambda: by_linear_program(X * (2.0 * (LABELS > 0) - 1)[:, None]),

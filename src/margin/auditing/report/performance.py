@@ -19,10 +19,10 @@ from margin.auditing.report.evidence import (
     rounded,
 )
 from margin.auditing.report.plots import examples
-from margin.auditing.report.rivals import BINARY_ECE, ECE, beside_rivals, probabilities
+from margin.auditing.report.rivals import beside_rivals
 from margin.auditing.subject.outputs import TERMS
 from margin.core.tasks import CODES, CRITIC, DENSITY, MULTILABEL, PROBABILITY
-from margin.theory.prediction.baselines import COPIED, ITSELF_LINEAR, NO_BOTTLENECK
+from margin.theory.prediction.baselines import COPIED, ITSELF_LINEAR, NO_BOTTLENECK, OF_WORDS
 from margin.theory.prediction.failures import gravest, shown_count
 
 ACCURACY, RECALL, R2, RMSE = (
@@ -218,9 +218,10 @@ def _linear(evidence: Evidence) -> list[Sentence]:
         return []
     what = "gain in accuracy" if evidence.number(ACCURACY) else "share of its squared error taken away"
     itself = ITSELF_LINEAR in evidence.findings[LINEAR].remarks
-    rival = "another linear model" if itself else "a linear model"
+    inputs = "words, whatever their order" if OF_WORDS in evidence.findings[LINEAR].remarks else "inputs"
+    rival = f"{'another' if itself else 'a'} linear model of the {inputs}"
     if gain.above < 0:
-        text = f"Worse than {rival} of the inputs ({what}: {gain.text})."
+        text = f"Worse than {rival} ({what}: {gain.text})."
         todo = (
             "Use it, or regularize this one."
             if once_right(evidence)
@@ -229,13 +230,13 @@ def _linear(evidence: Evidence) -> list[Sentence]:
         return [Sentence("right", "bad", text, todo, (LINEAR,))]
     if gain.below <= 0:
         if gain.above > LARGE:
-            text = f"Not told apart from {rival} of the inputs ({what}: {gain.text})."
+            text = f"Not told apart from {rival} ({what}: {gain.text})."
             return [Sentence("right", "unknown", text, "More held-out examples.", (LINEAR,))]
         if itself:  # there is none that is simpler
             return []
-        text = f"No better than a linear model of the inputs, as far as is known ({what}: {gain.text})."
+        text = f"No better than {rival}, as far as is known ({what}: {gain.text})."
         return [Sentence("right", "warn", text, "The linear one is simpler.", (LINEAR,))]
-    text = f"Better than {rival} of the inputs ({what}: {gain.text})."
+    text = f"Better than {rival} ({what}: {gain.text})."
     return [Sentence("right", asserted("good", [gain]), text, "", (LINEAR,))]
 
 
@@ -320,9 +321,9 @@ def _segment(evidence: Evidence) -> list[Sentence]:
 
 
 def _mislabeled(evidence: Evidence) -> list[Sentence]:
-    """The held-out labels that are likely wrong, where chance does not make as many look so."""
-    count, chance = evidence.number(MISLABELED), evidence.curve(MISLABELED, "by chance")
-    if count is None or chance is None or count.value <= float(chance[1]):
+    """The held-out labels that are likely wrong, where not all of them may be right."""
+    count, right = evidence.number(MISLABELED), evidence.curve(MISLABELED, "right")
+    if count is None or right is None or count.value <= float(right[1]):
         return []
     curves = evidence.findings[MISLABELED].curves
     called = "example" if "of example" in curves else "row"
@@ -334,24 +335,10 @@ def _mislabeled(evidence: Evidence) -> list[Sentence]:
         ),
         3,
     )
-    excess = count.value - float(chance[0])
-    if excess <= _by_confidence(evidence) or any(s.level != "good" for s in probabilities(evidence)):
-        # what chance does was drawn from the stated probabilities, which are known to be right only there
-        text = f"{count.value:,.0f} labels contradict confident answers: {named}."
-        todo = "Wrong labels, or wrong confidence: look at some of them."
-        return [Sentence("fails", "unknown", text, todo, (MISLABELED,))]
-    text = f"{count.value:,.0f} labels are likely wrong (by chance {shown_count(float(chance[0]))}): {named}."
-    return [Sentence("fails", "warn", text, "Look at them before the model.", (MISLABELED,))]
-
-
-def _by_confidence(evidence: Evidence) -> float:
-    """How many labels probabilities contradict that are as far off as was measured."""
-    errors, confusion = (
-        evidence.numbers(ECE) or evidence.numbers(BINARY_ECE),
-        evidence.curve(RECALL, "confusion"),
-    )
-    labels = 0.0 if confusion is None else float(confusion.sum())
-    return max((error.value for error in errors), default=0.0) * labels
+    after_all = shown_count(float(right[0]))
+    text = f"{count.value:,.0f} labels are likely wrong (about {after_all} of them right): {named}."
+    todo = "Look at them first: what the model is sure of and wrong looks alike."
+    return [Sentence("fails", "warn", text, todo, (MISLABELED,))]
 
 
 def _rows(evidence: Evidence) -> list[Sentence]:

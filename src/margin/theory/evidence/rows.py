@@ -36,6 +36,9 @@ LEAST = 200
 WIDEST = ELEMENTS // LEAST
 """Numbers of a row up to which all are looked at; wider images by means over cells, other rows by some."""
 
+SUMS = 4096
+"""Sums of a random projection."""
+
 MOST_TRAINING = 10_000
 """Training examples that are answered at most: a share of them is then known to a percent."""
 
@@ -198,6 +201,25 @@ def narrowed(subject: Subject, shape: torch.Size) -> Narrowed:
         f", by {len(some):,} of their {width:,} features, drawn at random",
         lambda j: feature_name(subject, int(some[j])),
     )
+
+
+class Sketch:
+    """A random projection: each feature is added with a random sign to one of 4,096 sums.
+
+    Args:
+        width: Features.
+        seed: Of the signs and of the sums.
+    """
+
+    def __init__(self, width: int, seed: int) -> None:
+        generator = Generator().manual_seed(mix(seed, 20))
+        self.sum_of = torch.randint(SUMS, (width,), generator=generator)
+        self.sign = 2.0 * torch.randint(2, (width,), generator=generator) - 1
+
+    def __call__(self, X: Float[Tensor, "n width"]) -> Float[Tensor, "n sums"]:
+        """The sums of each row."""
+        zeros = torch.zeros(len(X), SUMS, dtype=X.dtype)
+        return zeros.index_add(1, self.sum_of, X * self.sign.to(X))
 
 
 def drawn(subject: Subject) -> tuple[Drawn, Drawn]:

@@ -3,7 +3,6 @@
 from margin.core.catalog import (
     KNOWN,
     LABELS,
-    MOVABLE,
     PROBABILITIES,
     TARGETS,
     TRAINING,
@@ -17,6 +16,7 @@ from margin.core.catalog import (
 
 # fmt: off
 
+COLUMNS = Need("one input of real numbers, or tokens", "margin.theory.evidence.words:has_columns")
 TWO_CLASSES = Need("the probabilities of exactly two classes",
     "margin.theory.prediction.calibration:has_two_classes")
 MANY_CLASSES = Need("three classes or more", "margin.theory.prediction.ranking:has_many_classes")
@@ -76,7 +76,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("theory/baseline.linear", ".baselines:linear", ".baselines:linear_demo",
         "Linear baseline: by how much is the model better than a linear model of the same inputs?",
         "Hastie, Tibshirani and Friedman 2009, Sections 3.4.1 and 4.4; Tango 1998, Section 2 (the interval)",
-        needs=(RIGHT_ANSWERS, TRAINING, MOVABLE, TWO_EXAMPLES), cost=Cost(0, "train", 20_000, beside=5e-4),
+        needs=(RIGHT_ANSWERS, TRAINING, COLUMNS, TWO_EXAMPLES), cost=Cost(0, "train", 20_000, beside=5e-4),
         question="right"),
     Claim("theory/memorization.accuracy", ".memorization:accuracy", ".memorization:demo",
         "Memorization: by how much is the accuracy on the training examples above that on held-out ones?",
@@ -149,9 +149,9 @@ CLAIMS: tuple[Claim, ...] = (
         "Newcombe 1998, Section 2 (a difference of proportions); Cox 1975, Section 2 (one half chooses)",
         needs=(RIGHT_ANSWERS, FEATURES), cost=Cost(beside=4e-6), question="fails"),
     Claim("theory/failures.mislabeled", ".failures:mislabeled", ".failures:mislabeled_demo",
-        "Confident learning: which held-out labels are likely wrong, and how many would chance make look so?",
-        "Northcutt, Jiang and Chuang 2021, Section 3; Bröcker and Smith 2007, Section 2 (what chance does)",
-        needs=(LABELS, PROBABILITIES), figure=".figures:suspects", cost=Cost(beside=1e-5), question="fails"),
+        "Label noise: which held-out labels are likely wrong, however sure the model is of its answers?",
+        "Lawrence and Schoelkopf 2001, Section 2 (flips); Guo et al. 2017, Section 4.2 (temperature)",
+        needs=(LABELS, PROBABILITIES), figure=".figures:suspects", cost=Cost(beside=1e-6), question="fails"),
     Claim("theory/margins.distribution", ".margins:distribution", ".margins:demo",
         "Margins: by how much does the right class's score exceed the best of the others?",
         "Mohri, Rostamizadeh and Talwalkar 2018, Section 9.2 (margin); David and Nagaraja 2003, Section 7.1 "

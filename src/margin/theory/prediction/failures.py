@@ -1,9 +1,8 @@
 """Where a model fails: the segment of a feature with the most errors, and the labels that are likely wrong.
 
 A segment that is chosen because it looks worst looks worse than it is: it is chosen on one half of the
-held-out examples and measured on the other. Labels are suspected by confident learning (Northcutt, Jiang
-and Chuang 2021): where a model gives another class a probability that is high for that class, and a higher
-one than to the label.
+held-out examples and measured on the other. Labels are suspected that are likelier random than what the model
+says (Lawrence and Schoelkopf 2001), made as sure as it is right.
 """
 
 import dataclasses
@@ -28,6 +27,7 @@ from margin.core.findings import (
 )
 from margin.core.tasks import CLASSES
 from margin.engine.evaluation import weight_of_terms
+from margin.theory.evidence.label_noise import Suspects, fitted_noise, random_labels, still_right
 from margin.theory.prediction.calibration import forecasts, is_distribution
 from margin.theory.prediction.confusion import classified, name_of
 from margin.theory.prediction.differences import at_both_levels, independent_difference, share_limits
@@ -43,12 +43,6 @@ from margin.theory.prediction.held_out import (
 from margin.theory.prediction.residuals import Interval, residuals_of
 
 SEED = 2021
-DRAWS = 200
-"""Sets of labels that are drawn to see what chance alone makes suspicious, where they are quick to draw."""
-
-AT_ONCE = 20_000_000
-"""Probabilities that are gone through for them, draws times examples times classes."""
-
 NAMED = 10
 """Suspects that a finding names, the gravest first."""
 
@@ -70,62 +64,11 @@ UNSEEN = Premise(
     "the model was not trained on the held-out labels", "assumed", "one that has learned a label repeats it"
 )
 
-
-class Suspects(NamedTuple):
-    """Which labels are likely wrong, and the class that is likelier."""
-
-    found: Bool[Tensor, " n"]
-    likely: Int[Tensor, " n"]
-
-
-def confident_errors(
-    probabilities: Float[Tensor, "n classes"],
-    labels: Int[Tensor, " n"],
-    weight: Float[Tensor, " n"] | None = None,
-) -> Suspects:
-    r"""The off-diagonal of the confident joint: the labels that are likely wrong.
-
-    .. math:: t_j = \operatorname{mean}_{i : y_i = j} p_j(x_i), \quad
-        \hat\jmath_i = \operatorname{argmax}_{j : p_j(x_i) \ge t_j} p_j(x_i)
-
-    A label is suspected where :math:`\hat\jmath_i \ne y_i` and the likelier class has a larger probability
-    than the label. A class without an example has no threshold and is not proposed.
-
-    Args:
-        probabilities: A distribution over the classes per row, of a model that was not fitted to the row.
-        labels: The given labels, 0 .. K-1.
-        weight: Weight of each row in the thresholds; None: 1.
-
-    Reference: Northcutt, Jiang and Chuang 2021, Equations 1 and 2, and Section 3.2.
-    """
-    w = torch.ones(len(labels), dtype=torch.float64) if weight is None else weight.double()
-    p, classes = probabilities.double(), probabilities.shape[-1]
-    own = p.gather(1, labels[:, None]).squeeze(1)
-    zeros = torch.zeros(classes, dtype=torch.float64)
-    threshold = zeros.index_add(0, labels, w * own) / zeros.index_add(0, labels, w)
-    # A mean of equal numbers may round to just above them; NaN, of no example, is never reached.
-    confident = torch.where(p >= threshold - 1e-12, p, -1.0)
-    most, likely = confident.max(1)
-    return Suspects((likely != labels) & (most > own), likely)
-
-
-def by_chance(
-    probabilities: Float[Tensor, "n classes"], weight: Float[Tensor, " n"], *, draws: int = DRAWS
-) -> Float[Tensor, " draws"]:
-    """How many labels are suspected where each was drawn with its stated probability, so none is wrong.
-
-    Args:
-        probabilities: A distribution over the classes per row.
-        weight: Weight of each row in the thresholds.
-        draws: Sets of labels at most; at least 20.
-    """
-    generator = Generator().manual_seed(SEED)
-    counts = []
-    for _ in range(max(20, min(draws, AT_ONCE // max(probabilities.numel(), 1)))):
-        check_deadline()
-        labels = torch.multinomial(probabilities, 1, generator=generator).squeeze(1)
-        counts.append(float(confident_errors(probabilities, labels, weight).found.sum()))
-    return torch.tensor(counts, dtype=torch.float64)
+AS_SURE = Premise(
+    "but for one temperature the model is as sure as it is right",
+    "assumed",
+    "a mistake of which it is surer looks like a wrong label",
+)
 
 
 def places_of(subject: Subject) -> Int[Tensor, "terms axes"]:
@@ -157,39 +100,40 @@ def shown_count(count: float) -> str:
 
 
 def mislabeled(subject: Subject) -> Finding:
-    """How many held-out labels are likely wrong, which they are, and how many would be suspected by chance.
+    """How many held-out labels are likely wrong, which they are, and how many of these are right after all.
 
-    The count is of this sample. What chance does is seen by drawing the labels from the stated probabilities:
-    were these right and all labels too, so many would be suspected. Of a model that is sure of too little
-    chance seems to do more, of one that is sure of too much less: look at the rows, the gravest first.
+    A label is suspected where it is likelier random than drawn from the model's probabilities, at the
+    temperature that fits the labels together with the share that is random
+    (:mod:`~margin.theory.evidence.label_noise`). Where that share adds nothing, no label is.
 
     Args:
         subject: A model that states class probabilities and was not trained on the held-out examples.
 
-    Reference: Northcutt, Jiang and Chuang 2021, Section 3; Bröcker and Smith 2007 (consistency resampling).
+    Reference: Lawrence and Schoelkopf 2001, Section 2; Northcutt, Jiang and Chuang 2021, Section 3.
     """
     found = forecasts(subject)
     sound = is_distribution(found.probabilities)
     count, words = math.nan, ""
     curves: dict[str, Tensor] = {}
     if not found.failure and sound.status != "refuted":
-        suspects = confident_errors(found.probabilities, found.labels, found.weight)
+        noise = fitted_noise(found.probabilities, found.labels, found.weight)
+        suspects = random_labels(found.probabilities, found.labels, noise)
         count = float(suspects.found.sum())
-        chance = by_chance(found.probabilities, found.weight)
-        ends = torch.stack((chance.mean(), chance.quantile(0.95)))
-        most = shown_count(float(ends[1]))
-        words = (
-            f"; of right labels and probabilities {shown_count(float(ends[0]))} would be, {most} at most in "
+        ends = still_right(suspects)
+        words = f". At a temperature of {noise.temperature:.2g}, which fits best, a share of " + (
+            f"{noise.share:.2g} of all labels is random; of those named {shown_count(ends[0])} are expected "
+            f"to be right, {shown_count(ends[1])} at most in 95 %"
+            if noise.share
+            else "random labels explains them no better than chance does"
         )
-        words += "95 %"
-        curves = _by_gravity(subject, suspects) | {"by chance": ends}
+        curves = _by_gravity(subject, suspects) | {"right": torch.tensor(ends, dtype=torch.float64)}
     return Finding(
-        statement=f"Of {len(found.labels):,} held-out labels those that are likely wrong: another class is "
-        f"likelier, and as likely as where it is the label{words}.",
+        statement=f"Of {len(found.labels):,} held-out labels those that are likely wrong: likelier random "
+        f"than drawn from the model's probabilities{words}.",
         value=torch.tensor(count, dtype=torch.float64),
         unit="labels",
         range=(0.0, max(1.0, len(found.labels))),
-        premises=(sound, UNSEEN),
+        premises=(sound, UNSEEN, AS_SURE),
         failure=found.failure,
         remarks=tuple(_named(subject, curves)) if curves else (),
         curves=curves,
@@ -461,9 +405,13 @@ class LastTwo(nn.Module):
 
 
 def mislabeled_demo() -> Subject:
-    """Two classes given .9 to 20 examples each, right but for two labels of class 0 that are called 1."""
-    truth = torch.tensor([0, 1] * 20)
-    labels = truth.clone()
-    labels[[4, 10]] = 1
-    p = 0.1 + 0.8 * nn.functional.one_hot(truth, 2).double()
-    return stated(p.log(), labels, task=CLASSES)
+    """Two classes, as sure as right: of 20 examples at each of ten odds as many are wrong as stated, but two.
+
+    These are of the surest twenty, of which one in 22,000 should be wrong.
+    """
+    odds = torch.arange(1.0, 11.0).double().repeat_interleave(20)
+    wrong = torch.arange(20).repeat(10) < ((-odds).sigmoid() * 20).floor()
+    wrong[[185, 190]] = True
+    labels = torch.arange(200) % 2
+    scores = nn.functional.one_hot(labels ^ wrong.long(), 2).double() * odds[:, None]
+    return stated(scores, labels, task=CLASSES)

@@ -223,8 +223,9 @@ def losses_of(subject: Subject, part: Part) -> Terms:
 def _is_of_outputs(subject: Subject, batches: Sequence[Batch]) -> bool:
     """Whether the objective is a loss of the outputs, one for each example or of each term by its own."""
     targets = batches[0].targets if len(batches) else None
-    of_outputs = isinstance(subject.objective, Risk) and targets is not None
-    return of_outputs and (targets.ndim == 1 or subject.objective.task.by_term)
+    if targets is None or not isinstance(subject.objective, Risk):
+        return False
+    return targets.ndim == 1 or subject.objective.task.by_term
 
 
 def held_out_losses(subject: Subject) -> Terms:
@@ -478,9 +479,8 @@ def share_of(right: Tensor, terms: Terms, examples: int, *, level: float = 0.95)
     share = min(max(estimate.mean.item(), 0.0), 1.0)
     zeros = torch.zeros(examples, dtype=torch.float64)
     moved = zeros.index_add(0, terms.example, terms.weight * (right.double() - share))
-    # Rounding of the weighted sums must not pass for a direction.
     weighs = zeros.index_add(0, terms.example, terms.weight)
-    moves = 0 < share < 1 and float(moved.norm()) > 1e-12 * float(weighs.norm())
+    moves = 0 < share < 1 and float(moved.norm()) > 1e-12 * float(weighs.norm())  # more than rounding
     trials = trials_of(right, terms, level=level)
     low, high = wilson(share, trials, level=level)
     return Limited(share, low, high, moved if moves else weighs, trials)
