@@ -317,7 +317,10 @@ def _blindly(subject: Subject, outputs: Tensor, generator: Generator, *, slope: 
 def _summed(parts: Sequence[_Part]) -> dict[str, Tensor]:
     """How many examples of all chunks each attack broke; without the stand-in, where it broke none."""
     names = dict.fromkeys(name for part in parts for name in part.struck)
-    total = {name: sum(part.struck.get(name, torch.zeros(1)) for part in parts) for name in names}
+    total = {
+        name: torch.stack([part.struck[name] for part in parts if name in part.struck]).sum(0)
+        for name in names
+    }
     return {name: counts for name, counts in total.items() if name != STAND_IN or bool(counts.any())}
 
 

@@ -70,8 +70,8 @@ class Features:
             if kind == "number" and examples is not None:
                 seen = examples[:, start : start + own]
                 whole[start : start + own] = (seen == seen.round()).all(0).tolist()
-        marks = [mark for record in records for mark in zero_one(record)]
-        return Features(torch.tensor(still), torch.tensor(whole), tuple(groups), torch.tensor(marks))
+        zero_ones = [mark for record in records for mark in zero_one(record)]
+        return Features(torch.tensor(still), torch.tensor(whole), tuple(groups), torch.tensor(zero_ones))
 
     def grouped(self, x: Float[Tensor, "batch ..."]) -> Bool[Tensor, "..."]:
         """Whether each coordinate of one input is of a category."""
