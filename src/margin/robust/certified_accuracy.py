@@ -10,17 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from margin.core.findings import Finding, Subject
+from margin.core.findings import Finding, NotAsked, Subject
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode
 from margin.robust.accuracy_curves import balls, measure, take
 from margin.robust.attacks.gradient import Search, labels_of
 from margin.robust.attacks.minimal import boundary_attack
 from margin.robust.attacks.threat_models import Norm, Threat
+from margin.robust.certificates.affine_forms import Ball
 from margin.robust.certificates.certify import COLUMNS, UNITS, ball_of, bisected
 from margin.robust.certificates.interval_arithmetic import NoIntervalRule
 from margin.robust.certificates.intervals import all_beaten, margin_bounds
-from margin.robust.certificates.linear_bounds import Ball, crown_margins
+from margin.robust.certificates.linear_bounds import crown_margins
 from margin.robust.certificates.lipschitz import lipschitz_margins
 from margin.robust.sandwich import SHARES, STEPS, between, linf_sandwich
 
@@ -179,7 +180,10 @@ def _radius(subject: Subject, norm: Norm, limit: int, share: float) -> Finding:
     if subject.domain is None or not share > 0:
         raise ValueError(f"radii need a domain and a share above 0: got share={share}")
     threat = balls(subject.domain, subject.test[0].inputs[0], norm, (share,))[0]
-    sample, parts, refused = take(subject, subject.domain, limit), [], {}
+    sample, parts = take(subject, subject.domain, limit), []
+    refused: dict[str, str] = {}
+    if not sample.chunks:
+        raise NotAsked("no test example lies inside the domain")
     for chunk in sample.chunks:
         parts.append(_radii(subject, chunk, threat, refused))
     names, columns = (*BOUNDS, "the best"), [torch.cat(rows) for rows in zip(*parts, strict=True)]
