@@ -24,13 +24,13 @@ def test_the_histogram_of_radii_counts_every_example_once():
             last = bar is bars[-1]
             inside = (radius >= low - 1e-6) & ((radius <= high + 1e-6) if last else (radius < high - 1e-6))
             assert bar.get_height() == int((inside & (radius > 0)).sum())
-        assert axes.get_xlabel() == "certified l2 radius (input units)"
-    assert said == "certified radii: 5 examples, none at 1 (abstained or wrong)"
+        assert axes.get_xlabel() == "certified radius (input units)"
+    assert said == "certified radii: 5 examples, none at 1 (wrong, or nothing is proved)"
 
 
 def test_without_a_certificate_the_histogram_says_none_at_all():
     finding = l2_smoothing(demo())
     nothing = replace(finding, curves={**finding.curves, "radius": torch.full((6,), -1.0)})
     with drawing() as (_, axes):
-        assert radii(axes, nothing) == "certified radii: 0 examples, none at 6 (abstained or wrong)"
+        assert radii(axes, nothing) == "certified radii: 0 examples, none at 6 (wrong, or nothing is proved)"
         assert radii(axes, replace(finding, curves={})) == ""

@@ -3,16 +3,26 @@
 The tightened bounds cost about as much as a thousand forward passes an example, so they are asked of few.
 """
 
-import torch
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
-from margin.core.findings import Finding, Subject
+import torch
+from torch import Tensor, nn
+
+from margin.core.findings import Finding, NotAsked, Subject
+from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode
 from margin.robust.accuracy_curves import balls, box_of, measure, take
 from margin.robust.attacks.gradient import labels_of
-from margin.robust.attacks.threat_models import Norm
-from margin.robust.certificates.certify import UNITS, ball_of
-from margin.robust.certificates.intervals import margin_bounds
+from margin.robust.attacks.minimal import boundary_attack
+from margin.robust.attacks.threat_models import Norm, Threat
+from margin.robust.certificates.affine_forms import Ball
+from margin.robust.certificates.certify import COLUMNS, UNITS, ball_of, bisected
+from margin.robust.certificates.interval_arithmetic import NoIntervalRule
+from margin.robust.certificates.intervals import all_beaten, margin_bounds
 from margin.robust.certificates.linear_bounds import crown_margins
+from margin.robust.certificates.lipschitz import lipschitz_margins
 from margin.robust.sandwich import SHARES, between, light, linf_sandwich
 
 FEW = 32
@@ -21,6 +31,21 @@ L1_SHARES = (0.0, 0.0005, 0.001, 0.005, 0.01, 0.05)
 """Of the sum of all sides, of which one side is 1.6 % in an image of 8 x 8."""
 
 SAMPLES = 500
+
+MOST = 0.1
+"""The largest radius that is asked, as a share of the domain's size."""
+
+HALVINGS = 7
+"""Steps in which a radius is found: to a hundredth of the largest."""
+
+Bound = Callable[[nn.Module, Ball, Tensor, Any], Tensor]
+
+BOUNDS: dict[str, Bound] = {
+    "intervals": lambda model, ball, y, read: margin_bounds(model, ball.low, ball.high, y, read),
+    "linear bounds": lambda model, ball, y, read: crown_margins(model, ball, y, read, columns=COLUMNS),
+    "Lipschitz constants": lipschitz_margins,
+}
+"""Lower bounds of the margins over a ball, by name."""
 
 
 def linf_certificate(
@@ -154,3 +179,99 @@ def sound(subject: Subject, *, share: float = 0.02, limit: int = 8, samples: int
         low=torch.zeros((), dtype=torch.float64),
         reference="Gowal et al. (2018), Equation 8; Zhang et al. (2018), Theorem 3.2",
     )
+
+
+def linf_radius(subject: Subject, *, limit: int = 16, share: float = MOST) -> Finding:
+    """The mean l-infinity radius in which examples are proved right, by each bound, and up to which attacks.
+
+    Args:
+        subject: A classifier with labels and a domain.
+        limit: Examples at most, drawn at random from a fixed seed.
+        share: The largest radius that is asked, as a share of the domain's longest side, > 0.
+
+    Raises:
+        ValueError: An option is out of range, or the domain is unbounded.
+
+    Reference: Zhang et al. (2018), Theorem 3.2; Croce & Hein (2020), Algorithm 1.
+    """
+    return _radius(subject, "linf", limit, share)
+
+
+def l2_radius(subject: Subject, *, limit: int = 16, share: float = MOST) -> Finding:
+    """The mean Euclidean radius in which examples are proved right, by each bound, and up to which attacks.
+
+    Args:
+        subject: A classifier with labels and a domain.
+        limit: Examples at most, drawn at random from a fixed seed.
+        share: The largest radius that is asked, as a share of the domain's diagonal, > 0.
+
+    Raises:
+        ValueError: An option is out of range, or the domain is unbounded.
+
+    Reference: Tsuzuku, Sato & Sugiyama (2018), Proposition 1; Croce & Hein (2020), Algorithm 1.
+    """
+    return _radius(subject, "l2", limit, share)
+
+
+def _radius(subject: Subject, norm: Norm, limit: int, share: float) -> Finding:
+    if subject.domain is None or not share > 0:
+        raise ValueError(f"radii need a domain and a share above 0: got share={share}")
+    domain, features = box_of(subject)
+    threat = balls(domain, subject.test[0].inputs[0], norm, (share,), features)[0]
+    sample, parts = take(subject, subject.domain, limit), []
+    refused: dict[str, str] = {}
+    if not sample.chunks:
+        raise NotAsked("no test example lies inside the domain")
+    for chunk in sample.chunks:
+        parts.append(_radii(subject, chunk, threat, refused))
+    names, columns = (*BOUNDS, "the best"), [torch.cat(rows) for rows in zip(*parts, strict=True)]
+    *proved, distance, weight = columns
+    best = torch.stack(proved).amax(0)
+    both = (best > distance * (1 + 1e-6)).nonzero().flatten().tolist()
+    shares = weight / weight.sum()
+    value = torch.stack([*proved, best]) @ shares
+    none = float(shares[best == 0].sum())
+    wins = ", ".join(
+        f"{name}: {int((one == best)[best > 0].sum())}" for name, one in zip(BOUNDS, proved, strict=True)
+    )
+    remarks = [f"no radius was proved for {none:.1%}; largest by {wins} of {len(best)}"]
+    remarks += [f"not bounded by {name}: {reason}" for name, reason in refused.items()]
+    return Finding(
+        statement=f"Of {sample.note}, the mean radius, {threat.eps:.4g} at most, in which an example is "
+        "proved right everywhere; the nearest adversarial inputs that an attack met lie at the promised mean",
+        value=value,
+        unit="input units",
+        range=(0.0, threat.eps),
+        high=(distance @ shares).expand(len(value)),
+        tolerance=1e-9,
+        labels=tuple(f"by {name}" for name in names),
+        failure=f"a bound or an attack is wrong: example {both[0]} is proved right and broken"
+        if both
+        else "",
+        curves={"radius": best, "eps": torch.tensor([threat.eps])},
+        remarks=tuple(remarks),
+    )
+
+
+@torch.no_grad()
+def _radii(subject: Subject, chunk: Batch, threat: Threat, refused: dict[str, str]) -> list[Tensor]:
+    """The radius of each example by each bound, its distance to an attack's point, and its weight."""
+    x, labels, read = chunk.inputs[0], labels_of(chunk), subject.task.classes
+    if read is None or chunk.weight is None:
+        raise NoIntervalRule(f"the task {subject.task.name!r} has no classes")
+    found = []
+    for name, bound in BOUNDS.items():
+
+        def held(eps: float, at: Tensor, bound: Bound = bound) -> Tensor:
+            ball = ball_of(x[at], replace(threat, eps=eps))
+            return all_beaten(bound(subject.model, ball, labels[at], read), labels[at])
+
+        try:
+            found.append(bisected(held, threat.eps, len(x), HALVINGS))
+        except NoIntervalRule as error:
+            refused[name] = str(error)
+            found.append(torch.zeros(len(x), dtype=torch.float64))
+    with torch.enable_grad():
+        moved = boundary_attack(subject.model, Batch((x,), labels), subject.task, threat)
+    distance = torch.where(moved.broken, moved.distance, threat.eps).clamp(max=threat.eps)
+    return [*found, distance.double().cpu(), chunk.weight.double().cpu()]

@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 def radii(axes: "Axes", finding: Finding) -> str:
-    """The share certified at each radius, and how many examples end where; those never certified at 0."""
-    radius, sigma = curve(finding, "radius"), curve(finding, "sigma")
-    if radius is None or sigma is None:
+    """How many examples are certified up to which radius; those never certified at the left."""
+    radius, least = curve(finding, "radius"), curve(finding, "sigma", "eps")
+    if radius is None or least is None:
         return ""
-    certified, ends = radius[radius > 0], torch.linspace(0, float(radius.max().clamp(min=float(sigma))), 21)
+    certified, ends = radius[radius > 0], torch.linspace(0, max(float(radius.max()), float(least.max())), 21)
     counts = torch.histogram(certified.float().cpu(), ends.float()).hist
     axes.bar(ends[:-1].tolist(), counts.tolist(), float(ends[1]), align="edge", color=SERIES[0])
     none = int((radius <= 0).sum())
     axes.bar([-float(ends[1]) * 1.5], [none], float(ends[1]), color=MUTED)
     axes.annotate("none", (-float(ends[1]) * 1.5, none), ha="center", va="bottom")
-    axes.set(xlabel="certified l2 radius (input units)", ylabel="examples")
-    return f"certified radii: {len(certified)} examples, none at {none} (abstained or wrong)"
+    axes.set(xlabel="certified radius (input units)", ylabel="examples")
+    return f"certified radii: {len(certified)} examples, none at {none} (wrong, or nothing is proved)"
 
 
 def sandwich(axes: "Axes", finding: Finding) -> str:

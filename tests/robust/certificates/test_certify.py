@@ -32,18 +32,47 @@ def balls(norm, *radii, unit=None):
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_each_method_adds_to_the_cheaper_ones_and_larger_balls_hold_less(norm):
+@pytest.mark.parametrize("columns", [0, 4])
+def test_each_method_adds_to_the_cheaper_ones_and_larger_balls_hold_less(norm, columns, monkeypatch):
+    monkeypatch.setattr(certify, "COLUMNS", columns)
     net, x, y = network()
     found = certified(net, x, y, balls(norm, 0.0, 0.01, 0.03, 0.06, 0.12, 0.25))
     assert (found.proved[:-1] >= found.proved[1:]).all() and found.proved[0].all()
-    assert {0, 1, 2} <= set(found.method.flatten().tolist())
+    assert {0, 1, 2 if columns else 3} <= set(found.method.flatten().tolist())
+    assert columns or not (found.method == 2).any()
     assert torch.equal(found.proved, found.method >= 0)
     for threat, row in zip(balls(norm, 0.01, 0.03), found.method[1:], strict=False):
         low, high = threat.hull(x)
         below = margin_bounds(net, low, high, y).scatter(1, y[:, None], torch.inf).amin(1)
         assert torch.equal(below > 0, row == 0)  # the cheapest bound that proves it is named
-    assert certified(net, x, y, balls(norm, 0.06), units=0).proved.sum() < found.proved[3].sum()
-    assert "CROWN with tightened layers" in found.words()
+    if not columns:
+        assert certified(net, x, y, balls(norm, 0.06), units=0).proved.sum() < found.proved[3].sum()
+    assert ("CROWN with affine forms" if columns else "CROWN with tightened layers") in found.words()
+
+
+def test_affine_forms_prove_what_tightened_layers_prove_and_no_input_of_more_coordinates_is_asked():
+    net, x, y = network()
+    found = certified(net, x, y, balls("linf", 0.06), units=0)
+    assert (found.method == 2).sum() > 10
+    wide = nn.Sequential(nn.Linear(certify.COLUMNS + 1, 4, bias=False), net)
+    with torch.no_grad():
+        wide[0].weight.copy_(torch.eye(4, certify.COLUMNS + 1))
+        points = torch.cat((x, torch.zeros(60, certify.COLUMNS - 3)), 1)
+    assert not (certified(wide, points, y, balls("linf", 0.06), units=0).method == 2).any()
+
+
+def test_lipschitz_constants_prove_where_rotations_leave_linear_bounds_behind():
+    """Four orthogonal layers and rectifiers of sixteen units: l2 lengths never grow, boxes and lines do."""
+    torch.manual_seed(0)
+    turns = [nn.utils.parametrizations.orthogonal(nn.Linear(16, 16, bias=False)) for _ in range(4)]
+    net = nn.Sequential(*(part for turn in turns for part in (turn, nn.LeakyReLU(0.5))), nn.Linear(16, 3))
+    with torch.no_grad():
+        net[-1].weight.copy_(3 * torch.eye(3, 16))
+        x = torch.randn(200, 16)
+        y = net(x).argmax(1)
+    found = certified(net, x, y, balls("l2", 0.05, 0.1, 0.2), units=0)
+    assert (found.method == 4).any() and "Lipschitz constants" in found.words()
+    assert not (certified(net, x, y, balls("linf", 0.05), units=0).method == 4).any()
 
 
 def test_a_wrong_example_is_not_proved():
@@ -52,15 +81,17 @@ def test_a_wrong_example_is_not_proved():
     assert not found.proved.any() and (found.method == -1).all()
 
 
-def test_the_dearest_bound_is_asked_of_hopeful_examples_alone():
+@pytest.mark.parametrize("kind", [2, 3])
+def test_the_dearer_bounds_are_asked_of_hopeful_examples_alone(kind, monkeypatch):
+    monkeypatch.setattr(certify, "COLUMNS", 4 if kind == 2 else 0)
     net, x, y = network()
     threats = balls("linf", 0.06)
     every = certified(net, x, y, threats)
     hopeful = torch.arange(60)[None] % 2 == 0
     some = certified(net, x, y, threats, hopeful=hopeful)
-    assert torch.equal(some.method == 2, (every.method == 2) & hopeful)
-    assert torch.equal(some.method, every.method.masked_fill(~hopeful & (every.method == 2), -1))
-    assert (every.method == 2)[~hopeful].any()
+    assert torch.equal(some.method == kind, (every.method == kind) & hopeful)
+    assert torch.equal(some.method, every.method.masked_fill(~hopeful & (every.method > 1), -1))
+    assert (every.method == kind)[~hopeful].any()
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -115,6 +115,25 @@ def test_fast_training_takes_one_step_of_five_quarters_of_eps_from_a_random_poin
     assert len(seen) == 2
 
 
+def test_one_step_from_the_end_of_the_domain_ends_inside_the_ball_too():
+    """An input at 0 of [0, 1], a loss that rises: from d in [-eps, eps] to min(eps, d + 1.25 eps).
+
+    Kills a start that is cut to the domain before the step, whose every end is the corner eps.
+    """
+    model = nn.Linear(1, 2, bias=False).double()
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[1.0], [0.0]]))
+    x, y, eps = torch.zeros(50, 1, dtype=torch.float64), torch.ones(50, dtype=torch.long), 0.3
+    threat, search = (
+        Threat(Domain(torch.tensor(0.0), torch.tensor(1.0)), eps),
+        Search(steps=1, step_size=1.25 * eps),
+    )
+    moved = ascended(model, Batch((x,), y), OBJECTIVE, threat, Generator().manual_seed(0), search)
+    expected = (eps * drawn(x.shape) + 1.25 * eps).clamp(0, eps)
+    torch.testing.assert_close(moved.inputs[0], expected, rtol=0, atol=1e-12)
+    assert (expected < eps).sum() > 10
+
+
 def test_the_ascent_is_projected_and_its_last_iterate_is_taken():
     """In one dimension steps of a quarter of eps end where a hand count says."""
     model = nn.Linear(1, 2, bias=False).double()

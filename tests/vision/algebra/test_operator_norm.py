@@ -5,14 +5,13 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
-from margin.vision.algebra import operator_norm
-from margin.vision.algebra.operator_norm import (
+from margin.math.linear_algebra import convolution_norms
+from margin.math.linear_algebra.convolution_norms import (
     circular_norm,
     circular_singular_values,
     kernel_norm_bound,
-    norm_bounds,
-    power_iteration_norm,
 )
+from margin.vision.algebra.operator_norm import norm_bounds, power_iteration_norm
 
 
 def matrix_of(layer: nn.Module, shape: tuple[int, ...]) -> Tensor:
@@ -102,7 +101,7 @@ def test_of_a_large_image_fewer_frequencies_and_a_margin_still_bound(monkeypatch
     for seed in range(10):
         layer = drawn(nn.Conv2d, 2, 2, 3, padding=1, seed=seed)
         exact = norm_bounds(layer, (2, 61, 53), generator=Generator().manual_seed(0)).high
-        monkeypatch.setattr(operator_norm, "MOST_FREQUENCIES", 17 * 17)
+        monkeypatch.setattr(convolution_norms, "MOST_FREQUENCIES", 17 * 17)
         coarse = norm_bounds(layer, (2, 61, 53), generator=Generator().manual_seed(0)).high
         monkeypatch.undo()
         assert exact <= coarse <= 1.08 * exact

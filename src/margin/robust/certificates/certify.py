@@ -1,9 +1,10 @@
 """Which examples are proved right in which ball, and by what; the largest ball in which each one is.
 
-Cheap bounds are asked first, dearer ones of what they leave open: intervals, then CROWN with interval bounds
-inside (first against the strongest rival class alone, which settles most failures), then CROWN with the
-bounds of small layers tightened. What is not proved in a ball is not tried in a larger one, so the certified
-accuracy never rises with the ball. A bound that is not a number proves nothing.
+Cheap bounds are asked first, dearer ones of what they leave open: intervals, then Lipschitz constants in
+another norm than l-infinity, then CROWN with interval bounds inside (first against the strongest rival class
+alone, which settles most failures), then with all layers bounded by affine forms where inputs have few
+coordinates, then with the bounds of small layers tightened. What is not proved in a ball is not tried in a
+larger one, so the certified accuracy never rises with the ball. A bound that is not a number proves nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,13 +17,28 @@ from torch import Tensor, nn
 
 from margin.core.types import Labels
 from margin.robust.attacks.threat_models import Threat
+from margin.robust.certificates.affine_forms import Ball
+from margin.robust.certificates.interval_arithmetic import NoIntervalRule
 from margin.robust.certificates.intervals import all_beaten, bounds, margin_bounds
-from margin.robust.certificates.linear_bounds import Ball, crown_margins
+from margin.robust.certificates.linear_bounds import crown_margins
+from margin.robust.certificates.lipschitz import lipschitz_margins
 from margin.robust.certificates.tape import Tape
 
-METHODS = ("intervals", "CROWN", "CROWN with tightened layers")
+METHODS = (
+    "intervals",
+    "CROWN",
+    "CROWN with affine forms",
+    "CROWN with tightened layers",
+    "Lipschitz constants",
+)
+ORDER = (0, 4, 1, 2, 3)
+"""In which they are asked; what one has failed to prove in a ball, it is not asked in a larger one."""
+
 UNITS = 512
 """Units of a layer at most that are bounded one by one."""
+
+COLUMNS = 64
+"""Coordinates of an input at most in which affine forms are carried."""
 
 HELD = 1 << 23
 """Elements of all results together, over the examples that are bounded at once."""
@@ -68,29 +84,33 @@ def certified(
         labels: Their classes.
         threats: Balls, each inside the next.
         classes: ``outputs -> one score per class``.
-        hopeful: Where the dearest bound is worth its cost: examples that no attack has broken. None is all.
+        hopeful: Where the dearer bounds are worth their cost: examples that no attack broke. None is all.
         units: Units of a layer at most that the dearest bound tightens; 0 leaves it out.
 
     Raises:
         NoIntervalRule: A layer or function has no interval rule; the message names it.
     """
-    alive = torch.ones(len(labels), dtype=torch.bool, device=labels.device)
-    rows = []
+    order = [kind for kind in ORDER if kind != 3 or units]
+    if x[0].numel() > COLUMNS:
+        order.remove(2)
+    work = {3: (units, COLUMNS), 2: (0, COLUMNS), 1: (0, 0)}
+    first, rows = torch.zeros_like(labels), []  # where each example's next proof is looked for
     for number, threat in enumerate(threats):
         ball = ball_of(x, threat)
         method = torch.full_like(labels, -1)
-        at = alive.nonzero().flatten()
-        if len(at):
-            below = margin_bounds(model, ball.low[at], ball.high[at], labels[at], classes)
-            method[at[all_beaten(below, labels[at])]] = 0
-            left = at[method[at] < 0]
-            method[_by_crown(model, ball, labels, classes, left, 0)] = 1
-            left = at[method[at] < 0]
-            if hopeful is not None:
-                left = left[hopeful[number].to(left.device)[left]]
-            if units:
-                method[_by_crown(model, ball, labels, classes, left, units)] = 2
-        alive = method >= 0
+        for step, kind in enumerate(order):
+            at = ((method < 0) & (first <= step)).nonzero().flatten()
+            if kind in (2, 3) and hopeful is not None:
+                at = at[hopeful[number].to(at.device)[at]]
+            if kind == 0 and len(at):
+                below = margin_bounds(model, ball.low[at], ball.high[at], labels[at], classes)
+                at = at[all_beaten(below, labels[at])]
+            elif kind == 4:
+                at = _by_constants(model, ball, labels, classes, at)
+            elif kind:
+                at = _by_crown(model, ball, labels, classes, at, *work[kind])
+            method[at], first[at] = kind, step
+        first[method < 0] = len(order)
         rows.append(method)
     return Certificates(torch.stack(rows) >= 0, torch.stack(rows))
 
@@ -104,8 +124,28 @@ def ball_of(x: Float[Tensor, "n ..."], threat: Threat) -> Ball:
     )
 
 
+def _by_constants(
+    model: nn.Module, ball: Ball, labels: Labels, classes: Classes, at: Tensor
+) -> Int[Tensor, " proved"]:
+    """Those of the examples that Lipschitz constants prove right; of l-infinity intervals are never worse."""
+    if len(at) == 0 or ball.norm == "linf":
+        return at[:0]
+    try:
+        below = lipschitz_margins(model, ball.rows(at), labels[at], classes)
+    except NoIntervalRule:  # a function has no constant, though it has an interval
+        return at[:0]
+    return at[all_beaten(below, labels[at])]
+
+
+# Seven parameters: what is bounded, and by how much work.
 def _by_crown(
-    model: nn.Module, ball: Ball, labels: Labels, classes: Classes, at: Tensor, units: int
+    model: nn.Module,
+    ball: Ball,
+    labels: Labels,
+    classes: Classes,
+    at: Tensor,
+    units: int = 0,
+    columns: int = 0,
 ) -> Int[Tensor, " proved"]:
     """Those of the examples at the positions that linear bounds prove right."""
     if len(at) == 0:
@@ -115,16 +155,21 @@ def _by_crown(
     bounds(model, few.low, few.high, classes, tape)
     if len(at) > 1 and not tape.separable():
         return at[:0]  # its examples are bounded one by one, which takes as many passes as there are
-    many = max(1, len(few.x) * HELD // sum(box.low.numel() for box in tape.boxes))
+    held = sum(box.low.numel() for box in tape.boxes)
+    if few.x[0].numel() <= columns:
+        held = max(held, few.x[0].numel() * max(box.low.numel() for box in tape.boxes))
+    many = max(1, len(few.x) * HELD // held)
     found = []
     for part in at.split(many):
         own = ball.rows(part)
         scores = bounds(model, own.x, own.x, classes).high.scatter(1, labels[part, None], -torch.inf)
-        rival = scores.argmax(1, keepdim=True)
-        first = crown_margins(model, own, labels[part], classes, units=units, rivals=rival)
-        part = part[first.gather(1, rival)[:, 0] > 0]
-        if len(part) and scores.shape[1] > 2:
-            every = crown_margins(model, ball.rows(part), labels[part], classes, units=units)
+        plain = not units and not columns  # else the boxes are the dear part, and serve all classes
+        if plain:
+            rival = scores.argmax(1, keepdim=True)
+            first = crown_margins(model, own, labels[part], classes, rivals=rival)
+            part = part[first.gather(1, rival)[:, 0] > 0]
+        if len(part) and not (plain and scores.shape[1] == 2):
+            every = crown_margins(model, ball.rows(part), labels[part], classes, units=units, columns=columns)
             part = part[all_beaten(every, labels[part])]
         found.append(part)
     return torch.cat(found)
@@ -159,15 +204,32 @@ def certified_radii(
     Raises:
         NoIntervalRule: A layer or function has no interval rule; the message names it.
     """
-    proved = torch.zeros(len(x), dtype=torch.float64, device=x.device)
-    failed = torch.full_like(proved, threat.eps)
-    whole = certified(model, x, labels, [threat], classes, units=units).proved[0]
-    proved[whole] = threat.eps
+
+    def held(eps: float, at: Tensor) -> Tensor:
+        asked = [replace(threat, eps=eps)]
+        return certified(model, x[at], labels[at], asked, classes, units=units).proved[0]
+
+    return bisected(held, threat.eps, len(x), steps).to(x.device)
+
+
+def bisected(
+    held: Callable[[float, Tensor], Tensor], most: float, count: int, steps: int
+) -> Float[Tensor, " count"]:
+    """The largest radius up to ``most`` at which a proof of each example was found, by bisection.
+
+    Args:
+        held: ``(radius, positions of examples) -> whether each is proved in that ball``.
+        most: The largest radius.
+        count: Number of examples.
+        steps: Halvings.
+    """
+    whole = held(most, torch.arange(count)).cpu()
+    proved = torch.where(whole, most, 0.0).double()
+    failed = torch.full_like(proved, most)
     for _ in range(steps):
         middle = (proved + failed) / 2
         for eps in middle[~whole].unique().tolist():
             at = ((middle == eps) & ~whole).nonzero().flatten()
-            asked = [replace(threat, eps=eps)]
-            held = certified(model, x[at], labels[at], asked, classes, units=units).proved[0]
-            proved[at[held]], failed[at[~held]] = eps, eps
+            sure = held(eps, at).cpu()
+            proved[at[sure]], failed[at[~sure]] = eps, eps
     return proved

@@ -154,6 +154,26 @@ def linear_map(
     return box.to(middle - reach, middle + reach, box.underflow(terms))
 
 
+def matmul(a: Box | Tensor, b: Box | Tensor) -> Box:
+    """A matrix product of a box and a constant matrix, or of two boxes: about the product of their centers.
+
+    Of two, (m_a + d_a)(m_b + d_b) is off by at most |m_a| r_b + r_a |m_b| + r_a r_b (Rump, 1999).
+    """
+    if isinstance(a, Box) and isinstance(b, Tensor):
+        return linear_map(torch.matmul, a, b, None, a.low.shape[-1])
+    if isinstance(b, Box) and isinstance(a, Tensor):
+        return linear_map(lambda x, weight: torch.matmul(weight, x), b, a, None, a.shape[-1])
+    if not isinstance(a, Box) or not isinstance(b, Box):
+        raise TypeError("one of the operands must be a box")
+    centers = [(box.high + box.low) / 2 for box in (a, b)]
+    radii = [(box.high - box.low) / 2 for box in (a, b)]
+    middle = torch.matmul(*centers)
+    reach = torch.matmul(centers[0].abs(), radii[1]) + torch.matmul(radii[0], b.magnitude)
+    terms = a.low.shape[-1]
+    error = a.gamma(terms) * torch.matmul(a.magnitude, b.magnitude) + a.underflow(terms)
+    return a.to(middle - reach, middle + reach, error)
+
+
 def scale_shift(box: Box, scale: Tensor, shift: Tensor, size: Tensor) -> Box:
     """The coordinatewise map x scale + shift; ``size`` bounds the constants that cancel in the shift."""
     ends = box.low * scale + shift, box.high * scale + shift

@@ -67,13 +67,25 @@ def convolution(function: Callable[..., Tensor], transposed: bool) -> Rule:
     return _rule
 
 
-def matmul(a: Box | Tensor, b: Box | Tensor) -> Box:
-    """A matrix product of a box and a constant matrix."""
-    if isinstance(a, Box) and isinstance(b, Tensor):
-        return linear_map(torch.matmul, a, b, None, a.low.shape[-1])
-    if isinstance(b, Box) and isinstance(a, Tensor):
-        return linear_map(lambda x, weight: torch.matmul(weight, x), b, a, None, a.shape[-1])
-    raise NoIntervalRule("a matrix product of two intervals")
+# Eight parameters, because they are torch's.
+def attention(
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Scaled dot-product attention by functions that have rules of their own (Vaswani et al., 2017).
+
+    softmax(Q K' / sqrt(d)) V, Equation 1; masks and shared keys have no rule here.
+    """
+    if attn_mask is not None or is_causal or dropout_p > 0 or enable_gqa:
+        raise NoIntervalRule("attention with a mask, with dropout or with keys of several heads")
+    scores = torch.matmul(query, key.transpose(-2, -1)) * (scale or 1 / math.sqrt(query.shape[-1]))
+    return torch.matmul(torch.softmax(scores, -1), value)
 
 
 # Eight parameters, because they are torch's.

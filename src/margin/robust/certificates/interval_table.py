@@ -15,6 +15,7 @@ from torch import Tensor
 from margin.robust.certificates.interval_arithmetic import (
     bent_at_zero,
     divide,
+    matmul,
     multiply,
     negate,
     pairwise,
@@ -25,6 +26,7 @@ from margin.robust.certificates.interval_rules import (
     SILU_BOTTOM,
     Rule,
     adaptive_average,
+    attention,
     average_pool,
     batch_norm,
     clamp,
@@ -42,7 +44,6 @@ from margin.robust.certificates.interval_rules import (
     linear,
     log_softmax,
     logarithm,
-    matmul,
     moving,
     over_all,
     pad,
@@ -183,7 +184,7 @@ _TWO_BOXES: Mapping[str, Rule] = {
     **dict.fromkeys(("rsub", "__rsub__"), lambda a, b, alpha=1: scaled_difference(b, a, alpha)),
     **dict.fromkeys(("mul", "multiply", "__mul__", "__rmul__"), multiply),
     **dict.fromkeys(("div", "divide", "true_divide", "__truediv__"), divide),
-    **dict.fromkeys(("matmul", "__matmul__", "mm", "mv"), matmul),
+    **dict.fromkeys(("matmul", "__matmul__", "mm", "mv", "bmm"), matmul),
     "__rmatmul__": lambda a, b: matmul(b, a),
     "maximum": partial(pairwise, torch.maximum),
     "minimum": partial(pairwise, torch.minimum),
@@ -221,6 +222,11 @@ def rules() -> dict[Any, Rule]:
     for name in _JOINING:
         table |= {function: joining(function) for function in _of(name)}
     return table
+
+
+def composed() -> dict[Any, Any]:
+    """Functions that are followed by what they are composed of, each with a function that does so."""
+    return {F.scaled_dot_product_attention: attention}
 
 
 def views() -> set[Any]:

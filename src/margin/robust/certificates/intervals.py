@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from margin.core.types import Labels
 from margin.engine.evaluation import eval_mode, leaves, place_of, running
 from margin.robust.certificates.interval_arithmetic import ULPS, Affine, Box, NoIntervalRule, Squashed
-from margin.robust.certificates.interval_table import facts, in_place, outside, rules, views
+from margin.robust.certificates.interval_table import composed, facts, in_place, outside, rules, views
 from margin.robust.certificates.tape import Call, Ref, Tape
 
 RULES = rules()
+COMPOSED = composed()
 FACTS = facts()
 VIEWS = views()
 IN_PLACE = in_place()
@@ -84,6 +85,12 @@ class Interval(Tensor):
             return first.box.arithmetic or first.box.low.dtype
         if func in FACTS and not any(isinstance(value, Interval) for value in leaves((args[1:], kwargs))):
             return func(first.box.low, *args[1:], **kwargs)
+        if func in COMPOSED:
+            try:
+                return COMPOSED[func](*args, **kwargs)
+            except NoIntervalRule as error:
+                named = str(error).startswith("no interval rule for")
+                raise (error if named else first.trail.refusal(str(error))) from None
         overwrites = bool(kwargs.pop("inplace", False)) or func in IN_PLACE
         first._refuse_autocast()
         rule = IN_PLACE.get(func) or RULES.get(func)

@@ -12,13 +12,14 @@ ball where everything before is affine.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.core.types import Labels
+from margin.robust.certificates.affine_forms import Ball, Form, identity, mapped, within
 from margin.robust.certificates.interval_arithmetic import Box
 from margin.robust.certificates.intervals import bounds, margins_of
 from margin.robust.certificates.relaxations import (
@@ -35,50 +36,6 @@ from margin.robust.certificates.tape import Call, Tape
 
 ELEMENTS = 1 << 23
 """Coefficients held at once in a backward pass."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Ball:
-    """The inputs around each example: a ball of a norm and the box that holds it.
-
-    Args:
-        x: The centers, in float64.
-        low: Least value of each coordinate in the ball and the domain.
-        high: Largest value.
-        eps: Radius.
-        norm: Of (y - x) / unit.
-        unit: Length of one unit along each coordinate.
-    """
-
-    x: Tensor
-    low: Tensor
-    high: Tensor
-    eps: float
-    norm: Literal["linf", "l2", "l1"]
-    unit: Tensor
-
-    def least(self, rows: Float[Tensor, "rows batch ..."]) -> Float[Tensor, "rows batch"]:
-        """The least value of each linear function over the ball, less the rounding of its own sums."""
-        flat = rows.flatten(2)
-        middle, radius = ((self.high + self.low) / 2).flatten(1), ((self.high - self.low) / 2).flatten(1)
-        size = flat.abs()
-        least = torch.einsum("sbn,bn->sb", flat, middle) - torch.einsum("sbn,bn->sb", size, radius)
-        if self.norm != "linf":
-            scaled = flat * self.unit.expand(self.x.shape[1:]).flatten()
-            reach = self.eps * self.dual(scaled)
-            least = torch.maximum(least, torch.einsum("sbn,bn->sb", flat, self.x.flatten(1)) - reach)
-        most = torch.maximum(self.low.abs(), self.high.abs()).flatten(1)
-        return least - (flat.shape[2] + 8) * UNIT * torch.einsum("sbn,bn->sb", size, most)
-
-    def dual(self, rows: Tensor) -> Tensor:
-        """The dual norm over the last axis."""
-        if self.norm == "l2":
-            return rows.norm(dim=-1) * (1 + rows.shape[-1] * UNIT)
-        return rows.abs().amax(-1) if self.norm == "l1" else rows.abs().sum(-1)
-
-    def rows(self, index: Tensor) -> "Ball":
-        """The balls of some of the examples."""
-        return replace(self, x=self.x[index], low=self.low[index], high=self.high[index])
 
 
 @dataclass(slots=True, eq=False)
@@ -154,7 +111,7 @@ def _offset(rows: Tensor, made: Lines, batch: int) -> Tensor | float:
     return torch.einsum("sbn,bn->sb", above, low) + torch.einsum("sbn,bn->sb", below, high)
 
 
-def relaxed(tape: Tape, ball: Ball, units: int = 0) -> Relaxed:
+def relaxed(tape: Tape, ball: Ball, units: int = 0, columns: int = 0) -> Relaxed:
     """The tape between linear functions over the ball.
 
     Args:
@@ -162,8 +119,12 @@ def relaxed(tape: Tape, ball: Ball, units: int = 0) -> Relaxed:
         ball: The inputs.
         units: Where a result that enters a nonlinear function has at most so many units of an example whose
             bounds matter, these are tightened by a backward pass of their own, 0 for none.
+        columns: Where an input has at most so many coordinates, all boxes are first cut by affine forms.
     """
     made = Relaxed(tape, ball, [tape.boxes[0]], [tape.boxes[0]])
+    forms: list[Form | None] = [None]
+    if ball.x[0].numel() <= columns:
+        forms = [identity(ball, tape.boxes[0].arithmetic)]
     curved = {i for call in tape.calls[1:] if call is not None and not linear(call) for i in call.inputs}
     affine = {0}
     for index in range(1, len(tape.calls)):
@@ -171,13 +132,18 @@ def relaxed(tape: Tape, ball: Ball, units: int = 0) -> Relaxed:
         box = call.box(made.inputs(index))
         made.raw.append(box)
         made.boxes.append(box)
+        own = [forms[i] for i in call.inputs]
+        one = made.at(index) if not linear(call) and any(form is not None for form in own) else None
+        forms.append(mapped(call, own, made.inputs(index), box, one, ball))
         if linear(call) and affine.issuperset(call.inputs):
             affine.add(index)
         if index not in curved:
             continue
-        if index in affine:
+        if (form := forms[index]) is not None:
+            made.boxes[index] = within(form, ball, box)
+        elif index in affine:
             made.boxes[index] = _image(made, index, affine)
-        elif units:
+        if units and index not in affine:
             made.boxes[index] = _tightened(made, index, units)
     return made
 
@@ -266,6 +232,7 @@ def crown_margins(
     classes: Callable[[Any], Any] = lambda outputs: outputs,
     *,
     units: int = 0,
+    columns: int = 0,
     rivals: Tensor | None = None,
 ) -> Float[Tensor, "batch classes"]:
     """Lower bounds on f_y - f_j over a ball, for each class j; 0 at j = y. Never below those of intervals.
@@ -276,6 +243,7 @@ def crown_margins(
         labels: The class y of each example.
         classes: ``outputs -> one score per class``.
         units: See :func:`relaxed`.
+        columns: See :func:`relaxed`.
         rivals: For each example the classes that are bounded so, of the others by intervals; None is all.
 
     Raises:
@@ -295,12 +263,13 @@ def crown_margins(
                 labels[i : i + 1],
                 classes,
                 units=units,
+                columns=columns,
                 rivals=None if rivals is None else rivals[i : i + 1],
             )
             for i in range(len(labels))
         ]
         return torch.cat(parts)
-    made, outputs = relaxed(tape, ball, units), place(tape.boxes, scores)
+    made, outputs = relaxed(tape, ball, units, columns), place(tape.boxes, scores)
 
     def tighter(scores: Box, below: Tensor) -> Tensor:
         index = place(made.boxes, scores)

@@ -122,7 +122,7 @@ def exact_form(call: Call, boxes: Sequence[Box]) -> Callable[..., Tensor]:
 
     def resize(image: Tensor) -> Tensor:
         for axis, matrix in enumerate(matrices, 2):
-            image = (image.movedim(axis, -1) @ matrix.T).movedim(-1, axis)
+            image = (image.movedim(axis, -1) @ matrix.T.to(image)).movedim(-1, axis)
         return image
 
     return resize
@@ -254,7 +254,18 @@ _AFFINE = (
 )
 _COPIED = ("repeat", "repeat_interleave", "tile", "index_select", "flip", "roll", "pixel_shuffle")
 _MOVED = (*_COPIED, "pixel_unshuffle", "channel_shuffle", "clone")
-_PRODUCTS = ("mul", "multiply", "__mul__", "__rmul__", "matmul", "__matmul__", "__rmatmul__", "mm", "mv")
+_PRODUCTS = (
+    "mul",
+    "multiply",
+    "__mul__",
+    "__rmul__",
+    "matmul",
+    "__matmul__",
+    "__rmatmul__",
+    "mm",
+    "mv",
+    "bmm",
+)
 _WHOLE = ("amax",)
 _POOLS = tuple(f"{name}{d}d" for name in ("max_pool", "adaptive_max_pool") for d in (1, 2, 3))
 

@@ -5,7 +5,7 @@ interval rules, or on tensors, by the functions themselves.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -54,6 +54,10 @@ class Call:
         """The result itself, by the function, from those of :attr:`inputs`."""
         return self._ask(self.func, tensors)
 
+    def cast(self, kind: torch.dtype) -> "Call":
+        """The same call with its real constants in another type."""
+        return replace(self, args=_cast(self.args, kind), kwargs=_cast(self.kwargs, kind))
+
     def _ask(self, function: Callable[..., Any], values: Sequence[Any]) -> Any:
         known = dict(zip(self.inputs, values, strict=True))
         result = function(*_filled(self.args, known), **_filled(self.kwargs, known))
@@ -68,6 +72,14 @@ def _filled(value: Any, known: dict[int, Any]) -> Any:
     if isinstance(value, list | tuple):
         return tuple(_filled(part, known) for part in value)
     return value
+
+
+def _cast(value: Any, kind: torch.dtype) -> Any:
+    if isinstance(value, dict):
+        return {key: _cast(part, kind) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(_cast(part, kind) for part in value)
+    return value.to(kind) if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
 @dataclass(slots=True, eq=False)

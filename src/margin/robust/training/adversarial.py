@@ -50,6 +50,10 @@ def ascended(
 ) -> Batch:
     """The batch at the last iterate of projected ascent on its loss, from a random point of the ball.
 
+    The first step begins where the point was drawn, before the domain cuts it off: from the cut point of an
+    input at the domain's end, as most pixels are, one long step would end at a corner of the ball every time,
+    and a model that has seen only those is right there and nowhere else.
+
     As an attack it is weaker than :func:`margin.robust.attacks.gradient.pgd`, which keeps the best iterate
     and asks for two more losses: a training step then costs its gradients and no more.
 
@@ -83,9 +87,10 @@ def ascended(
 
     length, confine = search.length(threat.eps), threat.around(x)
     with eval_mode(model):
-        y = confine(threat.drawn(x, generator))
-        for _ in range(search.steps):
-            y = confine(threat.advanced(y, slope(y), length))
+        start = threat.drawn(x, generator)
+        y = confine(start)
+        for number in range(search.steps):
+            y = confine(threat.advanced(y if number else start, slope(y), length))
         y = threat.valid(y, x)
     if bool(y.isnan().any()):
         raise NonFiniteError("the gradient of the loss by the input is not finite")
@@ -163,7 +168,8 @@ def fast(
 
     A step costs two gradients. From one step to the next a model may learn to mask its gradients and lose
     all robustness (catastrophic overfitting): ``val_pgd_accuracy``, its accuracy under an attack of many
-    steps, then falls to 0 while the training loss does not rise.
+    steps, then falls to 0 while the training loss does not rise. The gradient is asked inside the domain; the
+    authors ask it at the drawn point, which may lie outside.
 
     Args:
         objective: The loss of each term.
