@@ -78,16 +78,17 @@ def regression() -> Step:
         model: Any = state.core
         z, shift, unit = standardized(y, weight)
 
-        def evidence(found: Hyperparameters) -> Evidence:
-            return log_evidence(x, z, weight, found, model.kernel)
+        def evidence(found: Hyperparameters, *, slopes: bool = True) -> Evidence:
+            return log_evidence(x, z, weight, found, model.kernel, slopes=slopes)
 
         found = model.hyperparameters
         if model.learn == "evidence":
             found = most_evident(
                 found, lambda h: evidence(h)[:2], restarts=model.restarts, generator=state.generator
             )
-        posterior = evidence(found)
+        posterior = evidence(found, slopes=False)
         written(model, x, weight, found, shift, unit, posterior)
+        model.keep(posterior.factor)
         residual = unit * (found.noise / weight + posterior.factor.jitter) * posterior.coefficients
         return {
             "loss": (weight * residual.square()).sum() / weight.sum(),

@@ -48,7 +48,9 @@ class Evidence(NamedTuple):
     factor: Factor
 
 
-def log_evidence(x: Rows, y: Vector, weight: Vector, found: Hyperparameters, kernel: Kernel) -> Evidence:
+def log_evidence(
+    x: Rows, y: Vector, weight: Vector, found: Hyperparameters, kernel: Kernel, *, slopes: bool = True
+) -> Evidence:
     r"""The log marginal likelihood of values under a process of mean 0, with its gradient.
 
     .. math:: \log p(y) = -\tfrac12 y^\top K_y^{-1} y - \tfrac12 \log\det K_y - \tfrac n2 \log 2\pi, \quad
@@ -60,6 +62,7 @@ def log_evidence(x: Rows, y: Vector, weight: Vector, found: Hyperparameters, ker
         weight: A: the noise variance of a value of weight a is s^2 / a.
         found: Length scales, signal and noise variance s^2.
         kernel: Which.
+        slopes: Whether the gradient is asked for, which takes most of the time; else it is empty.
 
     Reference: Rasmussen and Williams 2006, Equations 2.30 and 5.9.
     """
@@ -71,9 +74,11 @@ def log_evidence(x: Rows, y: Vector, weight: Vector, found: Hyperparameters, ker
     factor = factored(K + torch.diag(noise))
     a = factor.solve(y)
     value = -(y @ a + factor.log_det() + len(y) * math.log(2 * math.pi)) / 2
+    if not slopes:
+        return Evidence(float(value), y.new_zeros(0), a, factor)
     W = torch.cholesky_inverse(factor.lower).neg_().addr_(a, a)
-    slopes = torch.cat((gradient(W, x, found, kernel, square, K), (W.diagonal() @ noise)[None] / 2))
-    return Evidence(float(value), slopes, a, factor)
+    slope = torch.cat((gradient(W, x, found, kernel, square, K), (W.diagonal() @ noise)[None] / 2))
+    return Evidence(float(value), slope, a, factor)
 
 
 class Kept:
@@ -179,9 +184,17 @@ class GaussianProcess(nn.Module):
         k = gram(x.flatten(1), self.examples, found, self.kernel)
         return self.shift + self.unit * (k @ self.coefficients)
 
+    def _tensors(self) -> tuple[Tensor, ...]:
+        return self.examples, self.weight, self.scales, self.signal, self.noise
+
+    def keep(self, factor: Factor) -> None:
+        """Take the factor of the state that was written last, where nothing of it was rounded."""
+        if self.examples.dtype == torch.float64:
+            self._kept.keep(factor, *self._tensors())
+
     def factor(self) -> Factor:
         """The Cholesky factor of the training values' covariance, computed where it is first needed."""
-        tensors = (self.examples, self.weight, self.scales, self.signal, self.noise)
+        tensors = self._tensors()
         if (known := self._kept.get(*tensors)) is not None:
             return known
         x, found = self.examples[: int(self.count)].double(), self.hyperparameters

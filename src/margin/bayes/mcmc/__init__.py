@@ -38,7 +38,7 @@ MODELS: tuple[Entry, ...] = (
 CLAIMS: tuple[Claim, ...] = (
     Claim("bayes/hmc.r_hat", ".claims:agreement", ".claims:demo",
         "R-hat: do the chains of weights agree in what they predict?", "Vehtari et al. 2021, Section 4",
-        needs=(CHAIN, DRAWS), cost=Cost(100), question="trained"),
+        needs=(CHAIN, DRAWS), cost=Cost(100), question="trained", figure=".figures:chains"),
     Claim("bayes/hmc.effective_sample_size", ".claims:worth", ".claims:demo",
         "Effective sample size: how many independent draws are those of the chains worth?",
         "Vehtari et al. 2021, Section 4.3", needs=(CHAIN, DRAWS), cost=Cost(100), question="trained"),
