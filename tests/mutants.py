@@ -55,6 +55,10 @@ MUTANTS = (
     M("index = torch.searchsorted(self.p.cumsum(0), points).clamp(max=len(self.p) - 1)",
       "index = torch.searchsorted(self.p.sort().values.cumsum(0), points).clamp(max=len(self.p) - 1)",
       "sampling/test_importance.py"),
+    M("torch.where(index > 0, self.time - self.apart, 0)",
+      "torch.where(index > 0, self.apart, 0)", "formats/text/test_sources.py"),
+    M("-(-(self.asked - self.time) // self.apart)",
+      "(self.asked - self.time) // self.apart", "formats/text/test_sources.py"),
     # engine
     M("return torch.where(weight != 0, weight * values, 0).sum(), weight.sum()",
       "return torch.where(weight != 0, weight * values, 0).sum(), (weight != 0).sum()",
@@ -190,6 +194,11 @@ MUTANTS = (
       "half = float(t.ppf(0.975, len(own.example) - 1))", "cli/test_compare.py"),
     M("half = float(t.ppf(0.975, len(own.example.unique()) - 1))",
       "half = float(t.ppf(0.95, len(own.example.unique()) - 1))", "cli/test_compare.py"),
+    # text
+    M("(context > most.gather(1, at))", "(context >= most.gather(1, at))", "transformers/test_bert.py"),
+    M("else ends - (k - 1) * stride > room", "else ends - k * stride > room", "transformers/test_bert.py"),
+    M("known[k * len(known) // EACH] for k in range(EACH)] if len(known) > EACH",
+      "known[k] for k in range(EACH)] if len(known) > EACH", "embeddings/test_analogy_claims.py"),
 )  # fmt: skip
 
 

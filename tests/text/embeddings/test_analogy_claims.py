@@ -54,6 +54,10 @@ def test_a_section_is_asked_two_hundred_times_at_most_and_evenly(monkeypatch) ->
     monkeypatch.delenv("MARGIN_DATA", raising=False)
     found = by_section(demo())
     assert found.labels == ("family (200)", "all (200)") and found.value.tolist() == [1.0, 1.0]
+    right, wrong = ("boy", "girl", "king", "queen"), ("boy", "girl", "king", "tea")
+    given = {"half": [wrong] * 250 + [right] * 250}
+    monkeypatch.setattr(analogy_claims, "sections", lambda: ("of a test", given))
+    assert by_section(demo()).value.tolist() == [0.5, 0.5]  # not the first, nor the last two hundred
 
 
 def test_only_vectors_of_words_are_asked(monkeypatch) -> None:

@@ -52,6 +52,11 @@ def test_the_objective_is_the_mean_of_both_log_likelihoods(model) -> None:
     padded = Batch((batch.inputs[0] * weight.long(),), batch.targets * weight.long(), weight)
     part = both_directions(model, Batch((whole[:, :3],), whole[:, 1:4]), Generator())
     torch.testing.assert_close(both_directions(model, padded, Generator())[:, :3], part)
+    weight = torch.tensor([0.0, 0.0, 1.0]).expand(
+        len(whole), 3
+    )  # a block of which the end alone is asked for
+    asked = both_directions(model, Batch((whole[:, :3],), whole[:, 1:4], weight), Generator())
+    torch.testing.assert_close(asked[:, 2], part[:, 2])
 
 
 def test_a_step_is_the_pass_over_the_text(model) -> None:

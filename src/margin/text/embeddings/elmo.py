@@ -190,7 +190,10 @@ def both_directions(model: nn.Module, batch: Batch, generator: Generator) -> Flo
     if batch.targets is None:
         raise ValueError("a language model needs the next words: got none")
     if not lengths and batch.weight is not None:
-        lengths = [batch.weight.bool().sum(1)]
+        place = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
+        lengths = [
+            (place * batch.weight.bool()).amax(1)
+        ]  # a block that overlaps another asks for its end alone
     given = lengths[0] if lengths else None
     whole = torch.cat((tokens, tokens[:, :1] * 0), 1)  # each text with the word after its last one
     end = torch.full_like(tokens[:, :1], tokens.shape[1]) if given is None else given[:, None]
