@@ -111,7 +111,8 @@ def _fitting(blocks: "list[list[Text]]", said: list[Sentence], room: int) -> "tu
 def _head(audit: "Audit") -> "list[Text]":
     """Who was asked, on how many examples, and what was assumed of it."""
     names = ("held-out examples", "training examples", "classes", "parameters")
-    words = [f"{n:,} {name}" for name in names if isinstance(n := audit.facts.get(name), int)]
+    counts = {name: n for name in names if isinstance(n := audit.facts.get(name), int)}
+    words = [f"{n:,} {name}" for name, n in counts.items() if n]  # an estimator has no parameters to count
     head = _text(audit.title, "bold")
     if words:
         head.append(f": {', '.join(words)}", style="not bold")
