@@ -320,6 +320,7 @@ def test_rows_of_any_type_are_numbers_and_a_linear_estimator_is_as_simple_as_its
     assert not any(answer.broken for answer in audit.answers)
     assert {"theory/baseline.linear", "theory/evidence.shift"} <= audit.findings.keys()
     assert "linear one is simpler" not in str(audit)
+    assert ", 0 parameters" not in str(audit)
 
 
 def test_a_table_of_answers_has_no_last_layer():

@@ -23,7 +23,7 @@ from margin.auditing.report.rivals import beside_rivals
 from margin.auditing.subject.outputs import TERMS
 from margin.core.tasks import CODES, CRITIC, DENSITY, MULTILABEL, PROBABILITY
 from margin.theory.prediction.baselines import COPIED, ITSELF_LINEAR, NO_BOTTLENECK, OF_WORDS
-from margin.theory.prediction.failures import gravest, shown_count
+from margin.theory.prediction.failures import gravest
 
 ACCURACY, RECALL, R2, RMSE = (
     "theory/risk.accuracy",
@@ -335,7 +335,7 @@ def _mislabeled(evidence: Evidence) -> list[Sentence]:
         ),
         3,
     )
-    after_all = shown_count(float(right[0]))
+    after_all = f"{float(right[0]):,.0f}"
     text = f"{count.value:,.0f} labels are likely wrong (about {after_all} of them right): {named}."
     todo = "Look at them first: what the model is sure of and wrong looks alike."
     return [Sentence("fails", "warn", text, todo, (MISLABELED,))]
