@@ -8,6 +8,8 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF
 
 import margin
+from margin.auditing.report.screen import plain
+from margin.auditing.report.sentences import sentences
 from margin.runs.inference import predictions
 from margin.sklearn import MarginRegressor
 
@@ -41,6 +43,29 @@ def test_train_predict_audit(table, tmp_path) -> None:
     assert coverage.value[3] > 0.8 and coverage.curves["low"].shape == coverage.curves["observed"].shape
     assert -2.2 < float(found["theory/predictive.log_likelihood"].value) < -1.2  # of N(0, 1): -1.42
     assert found["bayes/gp.posterior"].verdict == "holds"
+
+
+def test_the_first_screen_says_whether_intervals_cover_and_asks_nothing_of_gradients(table, tmp_path) -> None:
+    """The share of 40 held-out values in their intervals; what no gradient trained is asked of none."""
+    run = margin.train("gp", margin.open_source(str(table), {"target": "height"}), out=tmp_path / "run")
+    asked = ["theory/predictive.coverage", "theory/predictiveness.gradient", "theory/risk.loss"]
+    audit = margin.audit(run, claims=asked)
+    (said,) = (s for s in sentences(audit) if s.question == "probabilities")
+    share = float(audit.findings["theory/predictive.coverage"].value[3])
+    stated = f"{share:.2f}".lstrip("0")
+    assert said.text.startswith(f"The stated 95 % intervals hold the value of {stated} [")
+    assert said.level in ("good", "unknown")
+    assert "parameters" not in plain(audit).splitlines()[0]
+    refusals = {answer.claim.name: answer.refusal for answer in audit.answers}
+    assert "require a gradient" in refusals["theory/predictiveness.gradient"]
+
+
+def test_the_factor_that_was_learned_is_the_one_that_would_be_computed(table, tmp_path) -> None:
+    data = np.loadtxt(table, delimiter=",", skiprows=1)
+    fitted = MarginRegressor("bayes/gp", random_state=0).fit(data[:, :2], data[:, 2])
+    _, deviation = fitted.predict(data[:20, :2], return_std=True)
+    fitted.module_.model.scales.mul_(1)  # another version: the factor is computed again
+    np.testing.assert_allclose(fitted.predict(data[:20, :2], return_std=True)[1], deviation, rtol=1e-8)
 
 
 def test_the_estimator_states_deviations_as_scikit_learns_does(table) -> None:

@@ -12,7 +12,7 @@ from margin.bayes.laplace.posterior import LaplaceClassifier
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
-from margin.engine.evaluation import sample_examples
+from margin.engine.evaluation import eval_mode, sample_examples
 from margin.engine.loop import risk
 from margin.nn.preprocessed import core_of, dtype_of, features_of
 from margin.theory.kernels.structured import jacobian
@@ -117,11 +117,13 @@ def last_layer(subject: Subject) -> Finding:
     batches = sample_examples(subject.train, MOST_ROWS).batches
     x = torch.cat([features_of(subject.model, batch.inputs[0]) for batch in batches])
     y = torch.cat([batch.targets for batch in batches if batch.targets is not None])
-    model = laplace(core, x, y, structure="last")
     gains = []
-    with torch.no_grad():
+    with torch.no_grad(), eval_mode(core):
+        model = laplace(core, x, y, structure="last")
         for batch in subject.test:
             q, labels = features_of(subject.model, batch.inputs[0]), batch.targets
+            if labels is None:
+                raise ValueError("the held-out examples have no labels")
             before = nn.functional.cross_entropy(core(q), labels, reduction="none")
             gains.append(before + model(q).gather(1, labels[:, None])[:, 0])
     gain = torch.cat(gains).double()

@@ -142,6 +142,8 @@ def laplace(  # more than 7 parameters: the options of a posterior
 ) -> LaplaceClassifier | LaplaceRegressor:
     """The Laplace posterior around a trained network of one's own, whose weights stay as they are.
 
+    The network is part of what is returned, in evaluation mode.
+
     Args:
         net: From inputs to class logits, or to one value, (N,) or (N, 1), in units of the targets.
         x: Training inputs, as the network takes them.
