@@ -64,6 +64,17 @@ def test_single_precision_is_covered():
         assert box.low <= value <= box.high
 
 
+def test_the_rest_holds_the_rounding_of_the_model_and_that_of_the_columns():
+    """Each is gamma |w| r around 0, gamma = 10 u of two products and eight operations: kills one alone."""
+    net = nn.Linear(2, 2, bias=False)
+    at, tape = ball(torch.zeros(1, 2), 1.0), Tape()
+    bounds(net, at.low, at.high, tape=tape)
+    first, boxes = identity(at, torch.float32), tape.boxes
+    form = mapped(tape.calls[1], [first], [boxes[0]], boxes[1], None, at)
+    gamma = 10 * 2.0**-24 * net.weight.double().abs().sum(1)
+    assert (form.rest >= 1.99 * gamma).all() and (form.rest <= 2.5 * gamma).all()
+
+
 def test_a_function_without_a_form_ends_it_and_a_constant_beside_it_does_not():
     at, tape = ball(torch.rand(2, 3), 0.1), Tape()
 

@@ -94,6 +94,14 @@ def test_the_dearer_bounds_are_asked_of_hopeful_examples_alone(kind, monkeypatch
     assert (every.method == kind)[~hopeful].any()
 
 
+def test_what_is_not_proved_in_a_ball_is_not_tried_in_a_larger_one():
+    """The dearer bounds, asked of the larger ball alone, would prove there what nothing proved inside."""
+    net, x, y = network()
+    hopeful = torch.tensor([[False], [True]]).expand(2, 60)
+    found = certified(net, x, y, balls("linf", 0.06, 0.0601), hopeful=hopeful, units=0)
+    assert (found.proved[0] >= found.proved[1]).all() and not found.proved[0].all()
+
+
 @pytest.mark.parametrize("classes", [2, 3])
 def test_every_rival_must_be_beaten_not_the_strongest_at_the_input_alone(classes):
     """f = (0, -1, -1.01 - 3 x): at 0 class 1 is the strongest rival, at -.5 class 2 is and wins."""
