@@ -151,6 +151,8 @@ MUTANTS = (
       "sure = below - slack", "certificates/test_heads.py"),
     M("gains = [end.sigmoid() - (end - below).sigmoid() for end in ends]",
       "gains = [ends[0].sigmoid() - (ends[0] - below).sigmoid()] * 2", "certificates/test_heads.py"),
+    M("place > end for", "place >= end for", "attacks/test_square.py"),
+    M("slope.loss >= loss", "slope.loss <= loss", "attacks/test_square.py"),
     M("for points in (x, corner):", "for points in (x,):", "robust/test_sandwich.py"),
     M("for points in (x, corner):", "for points in (corner,):", "robust/test_sandwich.py"),
     M("error = (terms + ULPS) * self.unit",

@@ -3,9 +3,16 @@
 from dataclasses import replace
 
 import torch
+from torch import nn
 
+from margin.core.findings import Subject
+from margin.core.tasks import CLASSES
+from margin.core.types import Batch, Domain
+from margin.engine.loop import risk
 from margin.figures.svg import drawing
-from margin.robust.figures import radii
+from margin.robust.figures import examples, radii
+from margin.robust.sandwich import demo as cube
+from margin.robust.sandwich import linf_fgsm
 from margin.robust.smoothing_claims import demo, l2_smoothing
 
 
@@ -34,3 +41,32 @@ def test_without_a_certificate_the_histogram_says_none_at_all():
     with drawing() as (_, axes):
         assert radii(axes, nothing) == "certified radii: 0 examples, none at 6 (wrong, or nothing is proved)"
         assert radii(axes, replace(finding, curves={})) == ""
+
+
+def test_attacked_images_stand_below_their_originals_and_the_change_below_both():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+    x = 0.2 + 0.6 * torch.rand(40, 1, 6, 6)
+    made = Subject(
+        model=model,
+        test=(Batch((x,), model(x).argmax(1)),),
+        task=CLASSES,
+        objective=risk(CLASSES),
+        domain=Domain(torch.tensor(0.0), torch.tensor(1.0)),
+    )
+    finding = linf_fgsm(made)
+    before, after = finding.curves["original"], finding.curves["attacked input"]
+    assert before.shape == after.shape == (6, 1, 6, 6)
+    assert (model(before).argmax(1) != model(after).argmax(1)).all()
+    with drawing() as (_, axes):
+        said = examples(axes, finding)
+        assert len(axes.child_axes) == 18
+        titles = [place.get_title(loc="left") for place in axes.child_axes if place.get_title(loc="left")]
+        assert titles[:2] == ["original", "attacked"] and titles[2].startswith("change, each")
+    largest = (after - before).abs().max().item()
+    assert f"6 images that a step of at most {largest:.4g} breaks" in said
+
+
+def test_inputs_that_are_no_images_have_accuracy_against_epsilon():
+    with drawing() as (_, axes):
+        assert examples(axes, linf_fgsm(cube())).startswith("accuracy against epsilon")

@@ -15,7 +15,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("robust/linf.fgsm", "margin.robust.sandwich:linf_fgsm", "margin.robust.sandwich:demo",
         "Accuracy under FGSM: one signed gradient step of length eps",
         "Goodfellow, Shlens & Szegedy (2015), Section 4", needs=(ONE_LABEL, MOVABLE, DOMAIN, INDEPENDENT),
-        cost=Cost(25, limit=512, drawn=True), covers=("adv.fgsm",), figure="margin.robust.figures:sandwich",
+        cost=Cost(25, limit=512, drawn=True), covers=("adv.fgsm",), figure="margin.robust.figures:examples",
         question="moves"),
     Claim("robust/l2.attack", "margin.robust.sandwich:l2_attack", "margin.robust.sandwich:demo",
         "Accuracy under an ensemble of attacks in a Euclidean ball of radius eps",

@@ -51,6 +51,9 @@ TABLE = (
 )
 """What is said of the attacks of a table."""
 
+SHOWN = 6
+"""Inputs that a figure shows."""
+
 ONE_STEP, STAND_IN = "FGSM", "a stand-in that is nowhere flat"
 """Names of attacks beside those of the ensemble."""
 
@@ -74,6 +77,7 @@ class Curves:
         uncertified: Why nothing is certified, where that was asked for; "" else.
         struck: How many examples each attack broke in each ball, beyond those before it.
         remarks: What else a reader must know of the attacks.
+        shown: Some inputs that one step broke in the smallest of its balls, each with what it became.
     """
 
     threats: tuple[Threat, ...]
@@ -88,6 +92,7 @@ class Curves:
     uncertified: str = ""
     struck: Mapping[str, Int[Tensor, " balls"]] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    shown: tuple[tuple[Tensor, Tensor], ...] = ()
 
     def share(self, right: Bool[Tensor, "*balls n"]) -> Float[Tensor, "*balls"]:
         """The weighted share of the examples that are right."""
@@ -249,6 +254,7 @@ def measure(
         note=sample.note,
         uncertified=refusal,
         struck=_summed(parts),
+        shown=tuple(pair for part in parts for pair in part.shown)[:SHOWN],
         remarks=tuple(dict.fromkeys(remark for part in parts for remark in part.remarks))
         + ((TABLE,) if features is not None else ()),
     )
@@ -266,10 +272,12 @@ class _Part(NamedTuple):
     broken: int = 0
     struck: Mapping[str, Tensor] = {}
     remarks: tuple[str, ...] = ()
+    shown: tuple[tuple[Tensor, Tensor], ...] = ()
 
 
 def _attacked(subject: Subject, batch: Batch, threats: Sequence[Threat], budget: Budget | None) -> _Part:
     x, model, struck = batch.inputs[0], subject.model, {}
+    shown: list[tuple[Tensor, Tensor]] = []
     with eval_mode(model) as generator, torch.no_grad():
         outputs, again = model(x), model(x)
         clean = ~_wrong(subject, outputs, batch)
@@ -278,7 +286,12 @@ def _attacked(subject: Subject, batch: Batch, threats: Sequence[Threat], budget:
         alive, rows = clean, []
         for threat in threats:
             for slope in found.slopes if threat.eps > 0 else ():
-                alive = alive & ~_wrong(subject, model(stepped(x, slope, threat)), batch)
+                moved = stepped(x, slope, threat)
+                fallen = alive & _wrong(subject, model(moved), batch)
+                shown += [
+                    (x[i].cpu(), moved[i].cpu()) for i in fallen.nonzero().flatten()[: SHOWN - len(shown)]
+                ]
+                alive = alive & ~fallen
             rows.append(alive)
         steps = left = torch.stack(rows)
         struck[ONE_STEP] = (clean & ~steps).sum(1).cpu()
@@ -295,7 +308,7 @@ def _attacked(subject: Subject, batch: Batch, threats: Sequence[Threat], budget:
         remarks = (*remarks, NOT_DIFFERENTIABLE.format(found.lacking))
     steady = torch.allclose(outputs, again, rtol=1e-5)
     parts = clean.cpu(), steps.cpu(), left.cpu(), steady, (found.blind & clean).cpu(), missed
-    return _Part(*parts, int((found.broken & clean).sum()), struck, remarks)
+    return _Part(*parts, int((found.broken & clean).sum()), struck, remarks, tuple(shown))
 
 
 def _blindly(subject: Subject, outputs: Tensor, generator: Generator, *, slope: bool) -> tuple[Attacker, ...]:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from margin.core.findings import Finding
-from margin.figures.frames import curve
-from margin.figures.svg import MUTED, SERIES
+from margin.figures.frames import WIDE, curve, framed, levels, signed
+from margin.figures.svg import MUTED, SERIES, sized
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,6 +25,31 @@ def radii(axes: "Axes", finding: Finding) -> str:
     axes.annotate("none", (-float(ends[1]) * 1.5, none), ha="center", va="bottom")
     axes.set(xlabel="certified radius (input units)", ylabel="examples")
     return f"certified radii: {len(certified)} examples, none at {none} (wrong, or nothing is proved)"
+
+
+def examples(axes: "Axes", finding: Finding) -> str:
+    """Images that one step broke, what they became, and the change; of other inputs accuracy at each eps."""
+    before, after = curve(finding, "original"), curve(finding, "attacked input")
+    if before is None or after is None or before.ndim != 4 or before.shape[1] not in (1, 3):
+        return sandwich(axes, finding)
+    change, low, high = after - before, float(before.min()), float(before.max())
+    largest = float(change.abs().max())
+    magnified = f"change, each image's largest in full color (at most {largest:.3g})"
+    count, side = len(before), min(WIDE / max(len(before), 4), 1.1)
+    height = 3 * (side + 0.2)
+    sized(axes, 0.75, 0.45, WIDE, height)
+    axes.set_axis_off()
+    for row, name in enumerate(("original", "attacked", magnified)):
+        bottom = height - (row + 1) * (side + 0.2)
+        for k in range(count):
+            drawn = signed(change[k]) if row == 2 else levels((before, after)[row][k], low, high)
+            at = (k * side / WIDE, bottom / height, 0.92 * side / WIDE, 0.92 * side / height)
+            place = axes.inset_axes(at)
+            place.imshow(drawn, interpolation="nearest")
+            framed(place)
+            if k == 0:
+                place.set_title(name, fontsize=8.5, color=MUTED, pad=3, loc="left")
+    return f"{count} images that a step of at most {largest:.4g} breaks, what they became, and the change"
 
 
 def sandwich(axes: "Axes", finding: Finding) -> str:

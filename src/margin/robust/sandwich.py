@@ -5,6 +5,8 @@ Certificates prove a share of the examples right everywhere in the ball (Gowal e
 example: one that is both certified and broken is an error of ours.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
@@ -116,7 +118,11 @@ def linf_fgsm(subject: Subject, *, shares: tuple[float, ...] = SHARES, limit: in
     """
     curves = measure(subject, "linf", shares, limit)
     statement = f"Of {curves.note}, the share still classified right after one signed step of at most eps"
-    return _finding(curves, curves.stepped, shares, statement, failure=curves.failure)
+    found = _finding(curves, curves.stepped, shares, statement, failure=curves.failure)
+    if not curves.shown:
+        return found
+    before, after = (torch.stack(side) for side in zip(*curves.shown, strict=True))
+    return replace(found, curves={**found.curves, "original": before, "attacked input": after})
 
 
 def l2_attack(
@@ -224,9 +230,19 @@ def _finding(
         remarks=(
             *([f"not certified: {curves.uncertified}"] if curves.uncertified else []),
             *curves.remarks,
+            *_undecided(curves, right),
             *_by_attack(curves, right),
         ),
     )
+
+
+def _undecided(curves: Curves, right: Tensor) -> list[str]:
+    """How many examples neither an attack breaks nor a bound certifies, where there are any."""
+    if curves.certified is None or right is not curves.attacked:
+        return []
+    counts = (curves.attacked & ~curves.certified).sum(1)
+    told = "/".join(str(int(n)) for n in counts)
+    return [f"examples neither broken nor certified in each ball: {told}"] if bool(counts.any()) else []
 
 
 def _by_attack(curves: Curves, right: Tensor) -> list[str]:

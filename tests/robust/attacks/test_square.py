@@ -130,6 +130,14 @@ def test_a_proposal_of_linf_is_a_square_of_one_sign_a_channel_of_the_share_of_th
         assert places.any()
 
 
+def test_in_linf_every_coordinate_stays_at_a_corner_of_the_cube():
+    # Mutant: proposals of half the side, which leave coordinates in the middle.
+    x, threat = torch.full((20, 1, 6, 6), 0.5), Threat(UNIT, 0.1)
+    batch = Batch((x,), torch.zeros(20, dtype=torch.long))
+    found = square(net(36), batch, margin_loss(CLASSES), threat, seeded(), queries=30)
+    torch.testing.assert_close((found.inputs - x).abs(), torch.full_like(x, 0.1))
+
+
 @pytest.mark.parametrize(("norm", "rate", "reach"), [("linf", 1.0, 0.95), ("l2", 2.0, 0.7)])
 def test_a_linear_model_is_broken_nearly_as_far_as_its_closed_form(norm, rate, reach):
     torch.manual_seed(0)
