@@ -10,7 +10,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("robust/linf.sandwich", "margin.robust.sandwich:linf_sandwich", "margin.robust.sandwich:demo",
         "Robust accuracy in an l-infinity ball, between certificate (IBP, CROWN) and attacks (APGD)",
         "Gowal et al. (2018), Equations 6-8; Zhang et al. (2018); Croce & Hein (2020), Section 5",
-        needs=(ONE_LABEL, MOVABLE, DOMAIN, INDEPENDENT), cost=Cost(900, limit=256, drawn=True),
+        needs=(ONE_LABEL, MOVABLE, DOMAIN, INDEPENDENT), cost=Cost(900, limit=64, drawn=True),
         covers=("adv.ibp", "adv.pgd"), figure="margin.robust.figures:sandwich", question="moves"),
     Claim("robust/linf.fgsm", "margin.robust.sandwich:linf_fgsm", "margin.robust.sandwich:demo",
         "Accuracy under FGSM: one signed gradient step of length eps",

@@ -20,7 +20,7 @@ from margin.robust.attacks.threat_models import Threat
 
 SHARES = (0.0, 0.001, 0.005, 0.02, 0.05, 0.1)
 LIMIT = 512
-BOUNDED = 256
+BOUNDED = 64
 """Examples that are certified too."""
 
 STEPS = 8
