@@ -10,10 +10,12 @@ from torch import nn
 
 from margin.core.catalog import models, resolve
 from margin.core.options import Training
+from margin.data.sets.tiny.texts import classes as tiny_texts
 from margin.engine import runs
 from margin.engine.checkpoints import load_state
 from margin.engine.loop import State
 from margin.engine.runs import Run, load
+from margin.nn.preprocessed import core_of
 from margin.runs.verbs import train
 
 
@@ -184,3 +186,19 @@ def test_a_record_without_an_option_takes_no_default_of_today(group: str, name: 
     says = "for the option lr is missing" if group == "training" else f"arguments.{group}.{name} is missing"
     with pytest.raises(ValueError, match=f"run.yaml: .*{says}: restore it or train anew"):
         load(run.path)
+
+
+def test_an_option_that_is_newer_than_a_record_is_as_it_was_before(tmp_path: Path) -> None:
+    """A run of the day before the option: it loads, its record says the value, and it answers as it did."""
+    data = tiny_texts()
+    options = {"width": 8, "heads": 2, "depth": 1, "stride": 3}
+    run = train("bert", data, options, Training(epochs=0, seed=1), out=tmp_path / "r")
+    file = run.path / "run.yaml"
+    record = yaml.safe_load(file.read_text())
+    for part in ("arguments", "recipe"):
+        del record[part]["options"]["stride"]
+    del record["digest"]
+    file.write_text(yaml.safe_dump(record))
+    assert Run(run.path).record["recipe"]["options"]["stride"] == 0
+    assert Run(run.path).record["arguments"]["options"]["stride"] == 0
+    assert core_of(load(run.path)).body.stride == 0

@@ -79,6 +79,8 @@ class Entry:
         least_steps: Steps that a training takes at least where the user says neither epochs nor steps: on few
             examples the epochs of the defaults would be a handful of steps.
         formerly: Names that it had; records of earlier runs hold them.
+        newer: Options of the model that are newer than some records of runs, as it was before there was a
+            choice.
         covers: Identifiers of the specification that it covers.
     """
 
@@ -103,6 +105,7 @@ class Entry:
     weights: str = ""
     least_steps: int = 0
     formerly: tuple[str, ...] = ()
+    newer: Mapping[str, Any] = field(default_factory=dict)
     covers: tuple[str, ...] = ()
 
 

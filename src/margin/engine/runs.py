@@ -42,6 +42,7 @@ from margin.engine.schema import (
     read_metrics,
     read_record,
     sealed,
+    with_newer_options,
     wrong,
 )
 from margin.nn.preprocessed import Preprocessed
@@ -122,7 +123,9 @@ class Run:
         if self._record is None:
             record = read_record(self.path / "run.yaml")
             check_digest(self.path / "run.yaml", record)
-            self._record = {key: value for key, value in record.items() if key != "digest"}
+            self._record = with_newer_options(
+                {key: value for key, value in record.items() if key != "digest"}
+            )
         return self._record
 
     def refresh(self) -> None:

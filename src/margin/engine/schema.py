@@ -215,17 +215,29 @@ def _check_model(record: Mapping[str, Any], file: Path) -> None:
     Of a user's own module, whose code no record runs before it is used, the step alone is looked at.
     """
     arguments, paths = record["arguments"], {"options": "", "step": ""}
+    newer: Mapping[str, Any] = {}
     if is_user_model(arguments["model"]) != ("own" in record):
         raise wrong(file, "own", f"must be there for a module of one's own alone: {arguments['model']}")
     if "own" not in record:
         entry = find(models(), arguments["model"], "model")
-        paths = {"options": entry.build, "step": entry.step}
+        paths, newer = {"options": entry.build, "step": entry.step}, entry.newer
     if arguments["rule"]:
         paths["step"] = find(rules(), arguments["rule"], "rule").step
     for group, path in paths.items():
         known = completed(resolve(path), {}) if path else {}
-        if lacking := [name for name in known if name not in arguments[group]]:
+        later = newer if group == "options" else {}
+        if lacking := [name for name in known if name not in arguments[group] and name not in later]:
             raise wrong(file, f"arguments.{group}.{lacking[0]}", "is missing")
+
+
+def with_newer_options(record: dict[str, Any]) -> dict[str, Any]:
+    """The record with the options of its model that are newer than it, as they were before (``newer``)."""
+    if "own" in record:
+        return record
+    newer = find(models(), record["arguments"]["model"], "model").newer
+    for part in ("arguments", "recipe"):
+        record[part]["options"] = {**newer, **record[part]["options"]}
+    return record
 
 
 def _check_scaling(scaling: Any, key: str, file: Path) -> None:

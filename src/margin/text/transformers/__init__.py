@@ -43,6 +43,9 @@ PAIR_TRAINING = {
     "clip": 1.0,
 }
 
+UNWINDOWED = {"stride": 0}
+"""The option of a sliding window, as it was before there was one."""
+
 BERT_TRAINING = {
     "epochs": 20,
     "batch_size": 32,
@@ -67,26 +70,28 @@ MODELS: tuple[Entry, ...] = (
     Entry("text/bert",
         ".bert:classifier", "margin.core.tasks:CLASSES", "margin.data.sets.tiny.texts:classes",
         "An encoder that reads a text from both sides, to class logits", DEVLIN_2019, takes="texts",
-        defaults=BERT_TRAINING, weights=".weights:text_weights", covers=("lm.bert", "lm.finetune_heads")),
+        defaults=BERT_TRAINING, newer=UNWINDOWED, weights=".weights:text_weights",
+        covers=("lm.bert", "lm.finetune_heads")),
     Entry("text/bert:values",
         ".bert:regressor", "margin.core.tasks:VALUES", "margin.data.sets.tiny.texts:values",
         "An encoder that reads a text from both sides, to one real number", DEVLIN_2019, takes="texts",
-        defaults=BERT_TRAINING, weights=".weights:text_weights"),
+        defaults=BERT_TRAINING, newer=UNWINDOWED, weights=".weights:text_weights"),
     Entry("text/bert:tags",
         ".bert:tagger", "margin.core.tasks:TAGS", "margin.data.sets.tiny.texts:tags",
         "An encoder that reads a text from both sides, to the class of each token", DEVLIN_2019,
-        takes="tagged", defaults=BERT_TRAINING, weights=".weights:token_weights",
+        takes="tagged", defaults=BERT_TRAINING, newer=UNWINDOWED, weights=".weights:token_weights",
         covers=("lm.finetune_heads",)),
     Entry("text/bert:spans",
         ".bert:reader", "margin.core.tasks:SPANS", "margin.data.sets.tiny.texts:questions",
         "An encoder that reads a question and a text, to the ends of the answer", DEVLIN_2019,
-        takes="questions", defaults=BERT_TRAINING, weights=".weights:token_weights",
+        takes="questions", defaults=BERT_TRAINING, newer=UNWINDOWED, weights=".weights:token_weights",
         covers=("lm.finetune_heads",)),
     Entry("text/bert:masked",
         ".bert:masked", ".masking:MASKED", "margin.data.sets.tiny.sequences:corpus",
         "An encoder of texts that learns from hidden tokens and from which sentence follows which",
         DEVLIN_2019, takes="corpus", objective=".masking:masked_loss", examples=".masking:masked_pairs",
-        defaults=BERT_TRAINING, weights=".weights:masked_weights", covers=("lm.bert", "lm.mlm", "lm.nsp")),
+        defaults=BERT_TRAINING, newer=UNWINDOWED, weights=".weights:masked_weights",
+        covers=("lm.bert", "lm.mlm", "lm.nsp")),
 )
 
 PARTS: tuple[Part, ...] = (
