@@ -256,19 +256,18 @@ class KroneckerCurvature(Curvature):
         self, parts: Sequence[Factor], noise: Tensor, prior: Tensor
     ) -> Float[Tensor, "batch outputs outputs"]:
         """J (H / noise + prior I)^-1 J' of each example."""
-        total: Tensor | float = 0.0
+        found = []
         for k, (part, grid) in enumerate(zip(parts, self._grids(), strict=True)):
             a = part.given.double() @ self._side("inputs", k)[1]
             g = part.back.double() @ self._side("units", k)[1]
             inverse = 1 / (grid / noise + prior)
             if a.shape[1] == 1:  # the outer products need not be written down
                 scaled = g[:, :, 0] * (a[:, 0].square() @ inverse.mT)[:, None]
-                total = total + scaled @ g[:, :, 0].mT
+                found.append(scaled @ g[:, :, 0].mT)
             else:
                 rows = Factor(a, g).jacobian()
-                total = total + (rows * inverse.flatten()) @ rows.mT
-        assert isinstance(total, Tensor)
-        return total
+                found.append((rows * inverse.flatten()) @ rows.mT)
+        return torch.stack(found).sum(0)
 
     def draw(
         self, count: int, noise: Tensor, prior: Tensor, generator: Generator

@@ -58,9 +58,8 @@ def affine_layers(net: nn.Module) -> dict[str, nn.Module]:
 
 def sizes_of(layer: nn.Module) -> tuple[int, int]:
     """How many units a layer has, and how many numbers each of them weighs, its bias among them."""
-    weight, bias = layer.weight, layer.bias
-    assert isinstance(weight, Tensor)
-    return len(weight), weight[0].numel() + (bias is not None)
+    weight = layer.get_parameter("weight")
+    return len(weight), weight[0].numel() + (layer.bias is not None)
 
 
 def outputs_of(net: nn.Module, x: Tensor) -> Float[Tensor, "batch outputs"]:

@@ -89,8 +89,7 @@ class LaplacePosterior(nn.Module):
         """The mean: of each layer's unit its weights, then its bias."""
         rows = []
         for layer in self.layers:
-            weight, bias = layer.weight, layer.bias
-            assert isinstance(weight, Tensor)
+            weight, bias = layer.get_parameter("weight"), layer.bias
             flat = [weight.flatten(1), *([bias[:, None]] if isinstance(bias, Tensor) else [])]
             rows.append(torch.cat(flat, 1).flatten())
         return torch.cat(rows)
@@ -102,8 +101,7 @@ class LaplacePosterior(nn.Module):
             units, inputs = sizes_of(layer)
             rows = flat[..., start : start + units * inputs].unflatten(-1, (units, inputs))
             start += units * inputs
-            weight = layer.weight
-            assert isinstance(weight, Tensor)
+            weight = layer.get_parameter("weight")
             if layer.bias is not None:
                 found[f"{name}.bias".lstrip(".")] = rows[..., -1]
                 rows = rows[..., :-1]

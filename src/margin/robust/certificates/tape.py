@@ -98,8 +98,7 @@ class Tape:
     def values(self, x: Tensor, last: int) -> list[Tensor]:
         """The results up to the one at ``last`` on an input of the recorded shape, in float64."""
         found = [x]
-        for call in self.calls[1 : last + 1]:
-            assert call is not None
+        for call in filter(None, self.calls[1 : last + 1]):  # the first is the input, which no call gave
             found.append(call.value(*(found[i] for i in call.inputs)).to(x.dtype))  # conversions undone
         return found
 

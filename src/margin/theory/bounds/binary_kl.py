@@ -56,12 +56,12 @@ def kl_upper(q: Shares | float, c: Shares | float) -> Shares:
 
     Reference: Langford 2005, Section 3.2; start: Pinsker's inequality, and -h(q) - (1-q) ln(1-p) <= kl(q||p).
     """
-    q, c = _shares(q, "q"), torch.as_tensor(c, dtype=torch.float64)
-    if not bool((c >= 0).all()):
-        raise ValueError(f"a divergence must be at least 0: got {float(c.min()):g}")
-    q, c = torch.broadcast_tensors(q, c)
-    parts = zip(q.reshape(-1).split(CHUNK), c.reshape(-1).split(CHUNK), strict=True)
-    return torch.cat([_root(*part) for part in parts]).reshape(q.shape)
+    shares, grants = _shares(q, "q"), torch.as_tensor(c, dtype=torch.float64)
+    if not bool((grants >= 0).all()):
+        raise ValueError(f"a divergence must be at least 0: got {float(grants.min()):g}")
+    shares, grants = torch.broadcast_tensors(shares, grants)
+    parts = zip(shares.reshape(-1).split(CHUNK), grants.reshape(-1).split(CHUNK), strict=True)
+    return torch.cat([_root(*part) for part in parts]).reshape(shares.shape)
 
 
 def _root(q: Float[Tensor, " n"], c: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
