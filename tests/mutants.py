@@ -110,8 +110,6 @@ MUTANTS = (
       "prediction/test_differences.py"),
     M("for own, judged in (halves, halves[::-1])",
       "for own, judged in zip(halves, halves)", "prediction/test_temperature.py"),
-    M("threshold = zeros.index_add(0, labels, w * own) / zeros.index_add(0, labels, w)",
-      "threshold = (w @ own / w.sum()).expand(classes)", "prediction/test_failures.py"),
     M("segment = worst_segment(X[chooses], terms.values[chooses])",
       "segment = worst_segment(X[judges], terms.values[judges])", "prediction/test_failures.py"),
     M("counts = label_counts(given)", "counts = label_counts(subject.test)", "prediction/test_baselines.py"),

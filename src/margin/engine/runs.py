@@ -36,13 +36,13 @@ from margin.engine.loop import State
 from margin.engine.parallel.locks import holder_of
 from margin.engine.parallel.processes import world
 from margin.engine.schema import (
+    as_of_today,
     check_digest,
     read_checkpoints,
     read_history,
     read_metrics,
     read_record,
     sealed,
-    with_newer_options,
     wrong,
 )
 from margin.nn.preprocessed import Preprocessed
@@ -123,9 +123,7 @@ class Run:
         if self._record is None:
             record = read_record(self.path / "run.yaml")
             check_digest(self.path / "run.yaml", record)
-            self._record = with_newer_options(
-                {key: value for key, value in record.items() if key != "digest"}
-            )
+            self._record = as_of_today(record)
         return self._record
 
     def refresh(self) -> None:

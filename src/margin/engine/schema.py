@@ -230,14 +230,14 @@ def _check_model(record: Mapping[str, Any], file: Path) -> None:
             raise wrong(file, f"arguments.{group}.{lacking[0]}", "is missing")
 
 
-def with_newer_options(record: dict[str, Any]) -> dict[str, Any]:
-    """The record with the options of its model that are newer than it, as they were before (``newer``)."""
-    if "own" in record:
-        return record
-    newer = find(models(), record["arguments"]["model"], "model").newer
-    for part in ("arguments", "recipe"):
-        record[part]["options"] = {**newer, **record[part]["options"]}
-    return record
+def as_of_today(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record without its digest, with the options that are newer than it as it was before them."""
+    made = {key: value for key, value in record.items() if key != "digest"}
+    if "own" not in made:
+        newer = find(models(), made["arguments"]["model"], "model").newer
+        for part in ("arguments", "recipe"):
+            made[part]["options"] = {**newer, **made[part]["options"]}
+    return made
 
 
 def _check_scaling(scaling: Any, key: str, file: Path) -> None:

@@ -20,9 +20,6 @@ from margin.robust.attacks.threat_models import Threat
 
 SHARES = (0.0, 0.001, 0.005, 0.02, 0.05, 0.1)
 LIMIT = 512
-BOUNDED = 64
-"""Examples that are certified too."""
-
 STEPS = 8
 TARGETS, BOUNDARY, QUERIES = 2, 3, 20
 """Rivals that APGD goes towards, steps of FAB, queries of Square."""
@@ -36,7 +33,7 @@ def linf_sandwich(
     subject: Subject,
     *,
     shares: tuple[float, ...] = SHARES,
-    limit: int = BOUNDED,
+    limit: int = LIMIT,
     steps: int = STEPS,
     restarts: int = 1,
     units: int = 0,

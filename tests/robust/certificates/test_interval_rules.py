@@ -306,7 +306,6 @@ REFUSED = {
     "power 3": Call(lambda x: x**3),
     "division by an interval": Call(lambda x: 1 / (x + 3) if False else torch.div(x, x + 3)),
     "__rdiv__|reciprocal": Call(lambda x: 1 / (x + 3)),
-    "product of two intervals": Call(lambda x: x @ x.mT),
     "bicubic": Call(lambda x: F.interpolate(x.reshape(1, 1, 2, 2), size=(3, 3), mode="bicubic")),
     "indices|with_indices": Call(lambda x: F.max_pool1d(x[:, None], 2, return_indices=True)[0]),
     "views": Call(lambda x: (x.view(-1).relu_(), x)[1]),

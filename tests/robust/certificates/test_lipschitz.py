@@ -56,6 +56,8 @@ def test_of_one_layer_it_is_the_norm_of_its_dense_matrix(name, norm):
     """Exact of l1 and l-infinity, and of l2 but for what a periodic image or a stride adds."""
     torch.manual_seed(0)
     layer, shape, most = LAYERS[name]
+    if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d):
+        layer.reset_parameters()  # they were drawn when the file was read
     if name == "norm":
         layer.running_var.uniform_(0.5, 2.0)
         layer.weight.data = torch.tensor([1.0, -3.0, 0.5])

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from margin.bayes.laplace.factors import affine_layers, class_root
 from margin.bayes.laplace.learning import laplace
 from margin.bayes.laplace.posterior import LaplaceClassifier
-from margin.core.findings import Finding, Subject
+from margin.core.findings import Finding, Subject, has_real_input
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode, sample_examples
@@ -95,14 +95,24 @@ def posterior(subject: Subject) -> Finding:
     )
 
 
+@torch.no_grad()
 def predicts_classes(subject: Subject) -> bool:
-    """Whether the model is a network of classes whose last affine layer gives the logits."""
-    if subject.task.name != CLASSES.name or not isinstance(core_of(subject.model), nn.Module):
+    """Whether the model is a network of classes whose last affine layer, asked once, gives the logits."""
+    core = core_of(subject.model)
+    if subject.task.name != CLASSES.name or not has_real_input(subject):
         return False
     try:
-        return bool(affine_layers(core_of(subject.model)))
+        layers = list(affine_layers(core).values())
     except ValueError:
         return False
+    if not layers:
+        return False
+    given: list[object] = []
+    handle = layers[-1].register_forward_hook(lambda layer, args, out: given.append(out))
+    with eval_mode(core):
+        found = core(features_of(subject.model, subject.test[0].inputs[0][:2]))
+    handle.remove()
+    return len(given) == 1 and given[0] is found
 
 
 def last_layer(subject: Subject) -> Finding:

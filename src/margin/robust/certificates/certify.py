@@ -108,7 +108,10 @@ def certified(
             elif kind == 4:
                 at = _by_constants(model, ball, labels, classes, at)
             elif kind:
-                at = _by_crown(model, ball, labels, classes, at, *work[kind])
+                try:
+                    at = _by_crown(model, ball, labels, classes, at, *work[kind])
+                except NoIntervalRule:  # intervals follow what dearer bounds do not, as a conversion
+                    at = at[:0]
             method[at], first[at] = kind, step
         first[method < 0] = len(order)
         rows.append(method)

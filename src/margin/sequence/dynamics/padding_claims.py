@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from margin.core.findings import Finding, Subject
+from margin.core.tasks import SPANS
 from margin.engine.evaluation import drawn_rows, eval_mode, in_double
 from margin.nn.positions import LearnedPositions
 from margin.nn.preprocessed import core_of
@@ -74,6 +75,11 @@ def cut(
     return short, weight[:, : max(room, 0)] if weight is not None and weight.ndim > 1 else weight
 
 
+def by_step(subject: Subject, outputs: Tensor) -> Tensor:
+    """The outputs with steps on the second axis: those of a span have them on the last."""
+    return outputs.transpose(1, 2) if subject.task.name == SPANS.name else outputs
+
+
 def counted_changes(before: Tensor, after: Tensor, lengths: Tensor, weight: Tensor | None) -> Tensor:
     """Changes of the outputs that say something: of one output a step, those of the sequences' own steps.
 
@@ -119,10 +125,11 @@ def invariance(subject: Subject) -> Finding:
                 inputs.append(torch.full((len(x),), x.shape[1], dtype=torch.int64, device=x.device))
             inputs, weight = cut(inputs, weight, place, room)
             x, lengths = inputs[place : place + 2]
-            before = model(*inputs)
+            before = by_step(subject, model(*inputs))
             inputs = [F.pad(one, (0, MORE)) if one.shape == x.shape[:2] else one for one in inputs]
             inputs[place] = padded(x, lengths, Generator().manual_seed(0))
-            parts.append(counted_changes(before, model(*inputs), lengths, weight).abs().flatten())
+            after = by_step(subject, model(*inputs))
+            parts.append(counted_changes(before, after, lengths, weight).abs().flatten())
             largest = max(largest, float(before.abs().amax()))
     changes, zero = torch.cat(parts), torch.zeros((), dtype=torch.float64)
     return Finding(

@@ -56,7 +56,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("theory/capacity.double_descent", ".interpolation:double_descent", ".rademacher:demo",
         "Double descent: does the risk of random features peak at p = n, and fall again beyond?",
         BELKIN_2019, needs=(MOVABLE,), cost=Cost(0), by_name=KNOWN, covers=("slt.double_descent",)),
-    Claim("theory/capacity.exact_risk", ".interpolation:exact_risk", ".rademacher:demo",
+    Claim("theory/capacity.least_squares", ".interpolation:exact_risk", ".rademacher:demo",
         "Exact risk: is that of least squares and ridge near its limit for p / n fixed?",
         f"{HASTIE_2022} and Theorem 5", needs=(MOVABLE,), cost=Cost(0), by_name=KNOWN,
         covers=("slt.double_descent",)),

@@ -246,7 +246,7 @@ FRAMES = {
     "a column of lists": (
         pl.DataFrame({"a": [[1, 2]] * 9, "y": ["p"] * 9}),
         "table, column 'a': cells must be numbers, text, booleans or dates: got List(Int64); "
-        "set --ignore 'a'",
+        "set --ignore 'a', or --data.tokens 'a' if they are tokens",
     ),
 }
 

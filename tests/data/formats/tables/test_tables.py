@@ -240,7 +240,7 @@ def test_a_domain_is_the_users_alone(csv, refused) -> None:
     assert read_table(path).domain is None
     data = read_table(path, domain=(0.0, 20.0))
     assert (data.domain.low, data.domain.high) == (0, 20)
-    assert any("0/1 features of categories" in note for note in data.notes)
+    assert any("move categories and 0/1 features as a whole" in note for note in data.notes)
     with refused("domain must contain every input"):
         read_table(path, domain=(0.0, 5.0))
 
