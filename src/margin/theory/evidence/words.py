@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from margin.core.findings import Subject, has_real_input
+from margin.core.findings import Subject, has_real_input, why_not_movable
 from margin.core.types import Batch
 
 if TYPE_CHECKING:
@@ -27,6 +27,12 @@ def has_tokens(subject: Subject) -> bool:
         return False
     first = subject.test[0].inputs[0]
     return first.dtype in (torch.int64, torch.int32) and first.ndim == 2
+
+
+def why_no_columns(subject: Subject) -> str:
+    """Why the inputs are neither rows of real numbers nor tokens, in one line."""
+    found = why_not_movable(subject)
+    return f"{found}, or tokens" if found.endswith("real numbers") else found
 
 
 def has_columns(subject: Subject) -> bool:

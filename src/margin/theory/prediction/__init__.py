@@ -3,7 +3,6 @@
 from margin.core.catalog import (
     KNOWN,
     LABELS,
-    NOT_MOVABLE,
     PROBABILITIES,
     TARGETS,
     TRAINING,
@@ -18,7 +17,7 @@ from margin.core.catalog import (
 # fmt: off
 
 COLUMNS = Need("one input of real numbers, or tokens", "margin.theory.evidence.words:has_columns",
-    why=NOT_MOVABLE)
+    why="margin.theory.evidence.words:why_no_columns")
 TWO_CLASSES = Need("the probabilities of exactly two classes",
     "margin.theory.prediction.calibration:has_two_classes")
 MANY_CLASSES = Need("three classes or more", "margin.theory.prediction.ranking:has_many_classes")
