@@ -15,8 +15,9 @@ from margin.core.types import Batch
 from margin.engine.loop import risk
 from margin.theory.bounds import ladder as rungs
 from margin.theory.bounds.binary_kl import binary_kl, kl_upper
-from margin.theory.bounds.description import best_if_right, enumerated_nats, quantized, stored_nats
+from margin.theory.bounds.description import enumerated_nats, quantized, stored_nats
 from margin.theory.bounds.ladder import BINOMIAL, HOEFFDING, QUANTIZED, STORED, demo, ladder
+from margin.theory.bounds.samples import occam_bound
 
 
 def test_the_held_out_rungs_by_hand() -> None:
@@ -122,7 +123,7 @@ def test_the_length_of_a_network_counts_what_is_stored_and_what_is_written() -> 
     assert (twin[0].weight - model[0].weight).abs().max() <= (
         model[0].weight.max() - model[0].weight.min()
     ) / 6 + 1e-12
-    assert float(best_if_right(nats, 100, 0.05)) == pytest.approx(
+    assert float(occam_bound(0.0, 100, 0.05, choice=nats)) == pytest.approx(
         1 - math.exp(-(nats - math.log(0.05)) / 100)
     )
     with pytest.raises(ValueError, match="levels must be at least 2: got 1"):

@@ -12,7 +12,7 @@ from margin.bayes.laplace.posterior import LaplaceClassifier
 from margin.core.findings import Finding, Subject, has_real_input
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
-from margin.engine.evaluation import eval_mode, sample_examples
+from margin.engine.evaluation import capture, eval_mode, sample_examples
 from margin.engine.loop import risk
 from margin.nn.preprocessed import core_of, dtype_of, features_of
 from margin.theory.kernels.structured import jacobian
@@ -107,12 +107,9 @@ def predicts_classes(subject: Subject) -> bool:
         return False
     if not layers:
         return False
-    given: list[object] = []
-    handle = layers[-1].register_forward_hook(lambda layer, args, out: given.append(out))
-    with eval_mode(core):
+    with eval_mode(core), capture(layers[-1:]) as calls:
         found = core(features_of(subject.model, subject.test[0].inputs[0][:2]))
-    handle.remove()
-    return len(given) == 1 and given[0] is found
+    return len(calls) == 1 and calls[0].output is found
 
 
 def last_layer(subject: Subject) -> Finding:

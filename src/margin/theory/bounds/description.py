@@ -7,7 +7,6 @@ e^L. Zhou, Veitch, Austern, Adams and Orbanz (2019), Section 3, write quantized 
 import math
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.engine.evaluation import copied
@@ -66,8 +65,3 @@ def enumerated_nats(counts: Tensor) -> float:
     N, L = float(c.sum()), len(c)
     types = math.lgamma(N + L) - math.lgamma(L) - math.lgamma(N + 1)
     return types + math.lgamma(N + 1) - float(torch.lgamma(c + 1).sum())
-
-
-def best_if_right(nats: float, n: int, delta: float) -> Float[Tensor, ""]:
-    """Occam's bound of a classifier of that length that makes no mistake on n examples: 1 - e^-c."""
-    return torch.tensor(-math.expm1(-(nats - math.log(delta)) / n), dtype=torch.float64)

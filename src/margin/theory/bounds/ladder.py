@@ -4,17 +4,16 @@ Held-out examples, which chose nothing, bound it by the binomial law. Training e
 that a bound from them pays for the length of these: it says something of short networks and many examples.
 """
 
+import dataclasses
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
-from margin.engine.evaluation import eval_mode
-from margin.theory.bounds.description import best_if_right, quantized, stored_nats
+from margin.theory.bounds.description import quantized, stored_nats
 from margin.theory.bounds.samples import binomial_bound, hoeffding_bound, occam_bound
-from margin.theory.evidence.rows import training_draw
 from margin.theory.prediction.confusion import Classified, classified
 from margin.theory.prediction.held_out import Terms, independent_draws, stated, trials_of, weighted_mean
 from margin.theory.prediction.memorization import training_part
@@ -83,35 +82,18 @@ def _by_training(subject: Subject, held_out: Classified, delta: float) -> list[f
         return [1.0, 1.0]
     errors, n = _errors(found)
     whole = max(math.floor(n), 1)
-    model = subject.model
-    stored = float(occam_bound(errors / n, whole, delta, choice=stored_nats(model)))
-    commonest = torch.bincount(held_out.labels, held_out.weight).max() / held_out.weight.sum()
+    stored = float(occam_bound(errors / n, whole, delta, choice=stored_nats(subject.model)))
+    commonest = float(torch.bincount(held_out.labels, held_out.weight).max() / held_out.weight.sum())
     best, share = 1.0, delta / len(LEVELS)
     for levels in LEVELS:
-        twin, nats = quantized(model, levels)
-        if best_if_right(nats, whole, share) < min(
-            best, 1 - float(commonest)
-        ):  # else no better than a constant
-            risk = _training_risk(twin, subject)
-            best = min(best, float(occam_bound(risk, whole, share, choice=nats)))
+        twin, nats = quantized(subject.model, levels)
+        if float(occam_bound(0.0, whole, share, choice=nats)) >= min(best, 1 - commonest):
+            continue  # right for all, it would promise no more than a constant answer
+        copied, failure = classified(dataclasses.replace(part, model=twin))
+        if not failure:
+            errors, n = _errors(copied)
+            best = min(best, float(occam_bound(errors / n, whole, share, choice=nats)))
     return [stored, best]
-
-
-@torch.no_grad()
-def _training_risk(model: nn.Module, subject: Subject) -> float:
-    """The share of the training examples that another model answers wrongly."""
-    classes = subject.task.classes
-    wrong, total = 0.0, 0.0
-    with eval_mode(model):
-        for batch in training_draw(subject).batches:
-            if classes is None or batch.targets is None:
-                raise ValueError("this needs a task with classes, and targets")
-            missed = classes(model(*batch.inputs)).argmax(-1) != batch.targets
-            weight: Tensor = torch.ones_like(missed, dtype=torch.float64)
-            if batch.weight is not None:
-                weight = batch.weight.double()
-            wrong, total = wrong + float((missed * weight).sum()), total + float(weight.sum())
-    return wrong / total
 
 
 def demo() -> Subject:

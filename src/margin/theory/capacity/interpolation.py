@@ -159,8 +159,7 @@ def random_features_risk(
     features, others = (x @ W).relu(), (new @ W).relu()
     if penalty:
         scale = penalty * n * features.square().mean((1, 2), keepdim=True)
-        K = features @ features.mT + scale * torch.eye(n, dtype=x.dtype)
-        weights = features.mT @ torch.cholesky_solve(y[:, :, None], torch.linalg.cholesky(K))
+        weights = _ridge(features, y, scale)[:, :, None]
     else:
         weights = torch.linalg.lstsq(features, y[:, :, None], driver="gelsd").solution
     return ((others @ weights)[:, :, 0] - mean).square().mean(1)
@@ -251,8 +250,8 @@ def exact_risk(subject: Subject, *, n: int = 120, draws: int = 60) -> Finding:
     )
 
 
-def _ridge(X: Tensor, y: Tensor, penalty: float) -> Tensor:
-    """Ridge regression of many data sets at once, by the smaller of the two systems; 0: of smallest norm."""
+def _ridge(X: Tensor, y: Tensor, penalty: Tensor | float) -> Tensor:
+    """Ridge regression of many data sets at once, by the smaller of two systems; 0: of smallest norm."""
     n, p = X.shape[1:]
     if p <= n:
         return torch.linalg.solve(
