@@ -1,7 +1,7 @@
 """``margin models [AREA]``, ``margin list [--kind K] [AREA]``, ``margin claims [PATTERN ...]``."""
 
-import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from margin.cli.output import Output, say
@@ -79,13 +79,21 @@ def _rows() -> list[dict[str, Any]]:
     ]
 
 
-def claims(patterns: tuple[str, ...] = ()) -> Output:
+def claims(patterns: tuple[str, ...] = (), *, book: str = "") -> Output:
     """Check claims on their own examples, models whose answers are known.
 
     Args:
         patterns: Names or patterns of claims; all if none is given.
+        book: A folder for the book of theorems, a page a claim; it needs the extra docs.
     """
     from margin.auditing.asking.named import claims_named
+
+    if book:
+        from margin.auditing.book.site import write_book
+
+        write_book(Path(book), {claim.name for claim in claims_named(patterns or ("*",))}, say)
+        return Output({"book": f"{book}/index.html"}, f"{book}/index.html")
+    from margin.core.findings import demonstrated
 
     asked = []
     for claim in claims_named(patterns or ("*",)):
@@ -97,16 +105,6 @@ def claims(patterns: tuple[str, ...] = ()) -> Output:
     ]
     failed = any(finding.verdict in ("violated", "failed") for _, finding, _ in asked)
     return Output(document, table(asked), int(failed))
-
-
-def demonstrated(claim: Any) -> tuple[Any, float]:
-    """The finding of a claim's demonstration, and how long the question took."""
-    from margin.core.findings import finding_of
-
-    subject = catalog.resolve(claim.demo)()
-    start = time.perf_counter()
-    finding = finding_of(claim, subject)
-    return finding, time.perf_counter() - start
 
 
 def table(asked: Sequence[tuple[Any, Any, float]]) -> str:

@@ -5,6 +5,7 @@ promises. See :class:`Finding`.
 """
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from enum import StrEnum
@@ -260,6 +261,14 @@ def finding_of(claim: Claim, subject: "Subject") -> Finding:
         raise NotAsked(f"the answer tells nothing: all of [{least:g}, {most:g}] is possible")
     remarks = (*found.remarks, *([subject.remark] if subject.remark else []))
     return replace(found, reference=found.reference or claim.reference, remarks=remarks)
+
+
+def demonstrated(claim: Claim) -> tuple[Finding, float]:
+    """The finding of a claim's demonstration, and how long the question took."""
+    subject = resolve(claim.demo)()
+    start = time.perf_counter()
+    finding = finding_of(claim, subject)
+    return finding, time.perf_counter() - start
 
 
 def _bound(bound: Tensor | None, value: Tensor, missing: float) -> list[float]:

@@ -163,11 +163,15 @@ def _render(template: str, audit: Audit, *, training: list[tuple[str, str]]) -> 
 
     notes = premises_assumed(list(audit.findings.values()))
     whole = template.startswith("report")
-    sections = [_section(audit, i, notes, whole) for i, a in enumerate(audit.answers) if a.finding]
+    sections = [
+        section(answer, f"plot-{i}" if whole else "", notes, audit.judgments_of(answer.claim.name))
+        for i, answer in enumerate(audit.answers)
+        if answer.finding
+    ]
     used = {f.scope for f in audit.findings.values() if f.low is not None or f.high is not None}
     hard = audit.worst_examples if whole else None
     return (
-        _environment()
+        environment()
         .get_template(template)
         .render(
             audit=audit,
@@ -223,15 +227,26 @@ def grouped(sections: Sequence[Section], shown: Sequence[str] = ()) -> list[Ques
     return made
 
 
-def _section(audit: Audit, position: int, notes: Sequence[str], whole: bool) -> Section:
+def section(
+    answer: Answer, identifier: str, notes: Sequence[str] = (), judgments: Sequence[Judgment] = ()
+) -> Section:
+    """What a page shows of a claim's finding.
+
+    Args:
+        answer: The claim, and what it found.
+        identifier: Prefix of the identifiers of its plot, unique in the page; "": no plot.
+        notes: The page's numbered assumptions.
+        judgments: What became of the user's requirements of it.
+
+    Raises:
+        ValueError: The claim has no finding.
+    """
     from markupsafe import Markup
 
-    answer = audit.answers[position]
     finding = answer.finding
     if finding is None:
         raise ValueError(f"{answer.claim.name} has no finding")
-    judgments = audit.judgments_of(answer.claim.name)
-    shown = rows(answer.claim.name, finding, notes, judgments=judgments)
+    shown = rows(answer.claim.name, finding, notes, judgments=list(judgments))
     window, bars = _bars(finding, len(shown))
     words = [KINDS[finding.kind], SCOPE_MEANINGS[finding.scope]]
     if finding.tolerance and (finding.low is not None or finding.high is not None):
@@ -242,9 +257,9 @@ def _section(audit: Audit, position: int, notes: Sequence[str], whole: bool) -> 
         rows=shown,
         window=window,
         bars=bars,
-        plot=Markup(plot(answer.claim.figure, finding, f"plot-{position}") if whole else ""),
+        plot=Markup(plot(answer.claim.figure, finding, identifier) if identifier else ""),
         notes=[word for word in words if word],
-        short=unmet(judgments),
+        short=unmet(list(judgments)),
     )
 
 
@@ -295,7 +310,8 @@ def _window(parts: list[Element], possible: tuple[float, float], slack: float) -
 # how text is set
 
 
-def _environment() -> "Environment":
+def environment() -> "Environment":
+    """The templates of pages, with the filters that set their text."""
     from importlib.resources import files
 
     from jinja2 import Environment, FunctionLoader, StrictUndefined

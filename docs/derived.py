@@ -7,21 +7,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from mkdocs.structure.files import File, Files
-
 ROOT = Path(__file__).parents[1]
 
 
-def on_files(files: Files, config: Any) -> Files:
-    """Add the derived pages to those that are written."""
+def write(folder: Path) -> None:
+    """Write the derived pages beside those that are written by hand."""
     sys.path.insert(0, str(ROOT))
     from benchmarks.page import page
 
     for name, text in {"commands.md": commands(), "catalog.md": catalog(), "results.md": page()}.items():
-        if (old := files.get_file_from_path(name)) is not None:
-            files.remove(old)
-        files.append(File.generated(config, name, content=text))
-    return files
+        path = folder / name
+        if not path.exists() or path.read_text() != text:  # what is as it was is not built again
+            path.write_text(text)
 
 
 def commands() -> str:

@@ -1,0 +1,109 @@
+"""A site of Markdown pages by Sphinx: searchable from the file system, without network, light and dark."""
+
+import tempfile
+from collections.abc import Callable, Collection, Mapping
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from margin.auditing.book import theorems
+
+CONFIGURATION: Mapping[str, Any] = {
+    "project": "margin",
+    "author": "The margin developers",
+    "copyright": "the margin developers",
+    "extensions": ["myst_parser", __name__],
+    "html_math_renderer": "mathml",  # browsers set it themselves: no script, no font
+    "myst_enable_extensions": ["dollarmath"],
+    "myst_heading_anchors": 3,
+    "html_theme": "furo",
+    "html_title": "margin",
+    "html_static_path": ["_static"],
+    "html_css_files": ["book.css"],
+    "html_show_sourcelink": False,
+    "html_show_sphinx": False,
+    "pygments_style": "friendly",
+    "html_show_search_summary": False,  # a page from a disk may not read another
+}
+
+
+def write_book(out: Path, names: Collection[str], told: Callable[[str], None] = lambda name: None) -> None:
+    """Build the book of theorems alone.
+
+    Args:
+        out: A folder for the site: new, empty, or of an earlier one.
+        names: The claims that have a page.
+        told: Is told of each claim before it is put to its demonstration.
+
+    Raises:
+        ValueError: The folder holds something else, or Sphinx is not installed, or warns.
+    """
+    if out.exists() and not (out / ".buildinfo").exists() and any(out.iterdir()):
+        raise ValueError(f"a book is written into a new or empty folder: {out} holds something else")
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder)
+        written = theorems.write(source / "theorems", names, told)
+        pages = "\n".join(f"theorems/{chapter}" for chapter in written)
+        (source / "index.md").write_text(
+            "# What theory promises\n\nEvery theorem here has run: its demonstration is measured and drawn "
+            f"when the book is built, by margin {version('margin')}.\n\n"
+            f"```{{toctree}}\n:maxdepth: 1\n{pages}\n```\n"
+        )
+        build(source, out)
+
+
+def build(source: Path, out: Path) -> None:
+    """Build a site from a folder of Markdown; a warning is an error.
+
+    Args:
+        source: The folder; the style of the book is added to its ``_static``.
+        out: Where the pages are written.
+
+    Raises:
+        ValueError: Sphinx is not installed, or warns.
+    """
+    try:
+        from sphinx.application import Sphinx
+        from sphinx.errors import SphinxError
+    except ImportError as missing:
+        raise ValueError(f"the book needs Sphinx: pip install 'margin[docs]' ({missing})") from missing
+    static = source / "_static"
+    static.mkdir(exist_ok=True)
+    style = files(__package__).joinpath("book.css").read_text(encoding="utf-8")
+    (static / "book.css").write_text(style)
+    with tempfile.TemporaryDirectory() as cache:
+        try:
+            site = Sphinx(
+                source, None, out, cache, "html", dict(CONFIGURATION),
+                status=None, warningiserror=True, exception_on_warning=True, parallel=2,
+            )  # fmt: skip
+            site.build()
+        except SphinxError as error:
+            raise ValueError(f"the site was not built: {error}") from error
+
+
+def setup(app: Any) -> dict[str, bool]:
+    """Make Sphinx write formulas as MathML."""
+    app.add_html_math_renderer("mathml", inline_renderers=(inline, None), block_renderers=(block, None))
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def inline(translator: Any, node: Any) -> None:
+    """Write a formula within a line."""
+    _write(translator, node, False)
+
+
+def block(translator: Any, node: Any) -> None:
+    """Write a formula on lines of its own, which a narrow screen scrolls."""
+    translator.body.append('<div class="formula">')
+    _write(translator, node, True)
+    translator.body.append("</div>\n")
+
+
+def _write(translator: Any, node: Any, alone: bool) -> None:
+    from docutils.nodes import SkipNode
+    from docutils.utils.math.latex2mathml import tex2mathml
+
+    translator.body.append(tex2mathml(node.astext(), as_block=alone))
+    raise SkipNode

@@ -1,0 +1,184 @@
+"""The pages of theorems: what is written of a claim, its demonstration, how it breaks, its code."""
+
+import contextlib
+import functools
+import inspect
+import io
+import re
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from margin.auditing.asking.answers import Answer
+from margin.auditing.book.chapters import Chapter, Section, chapters
+from margin.auditing.report.report import environment, section
+from margin.core.catalog import Claim, claims, resolve
+from margin.core.findings import Finding, Premise, Subject, Verdict, demonstrated, finding_of
+
+LINES = 60
+"""Lines of code that a page shows; of a longer function it shows the beginning."""
+
+BREAKS = (Verdict.UNFOUNDED, Verdict.VIOLATED, Verdict.FAILED)
+
+
+def write(folder: Path, names: Collection[str], told: Callable[[str], None] = lambda name: None) -> list[str]:
+    """Write the chapters and a page for each claim as Markdown; returns the chapters' names.
+
+    Args:
+        folder: Where they are written.
+        names: The claims that have a page.
+        told: Is told of each claim before it is put to its demonstration.
+
+    Raises:
+        ValueError: A section is of no claim, or what is to break a premise breaks none.
+    """
+    table, made = claims(), []
+    for chapter in chapters():
+        if unknown := [name for name in chapter.sections if name not in table]:
+            raise ValueError(f"a section must be a claim's: {chapter.name} has {', '.join(unknown)}")
+        own = {name: written for name, written in chapter.sections.items() if name in names}
+        if not own:
+            continue
+        place = folder / chapter.name
+        place.mkdir(parents=True, exist_ok=True)
+        for name, written in own.items():
+            told(name)
+            (place / f"{page_of(name)}.md").write_text(page(table[name], written), encoding="utf-8")
+        text = contents(replace(chapter, sections=own))
+        (folder / f"{chapter.name}.md").write_text(text, encoding="utf-8")
+        made.append(chapter.name)
+    return made
+
+
+def page_of(claim: str) -> str:
+    """The name of a claim's page."""
+    return claim.partition("/")[2].replace(".", "-")
+
+
+def question_of(claim: Claim) -> str:
+    """What a claim asks, without the term of art before it."""
+    question = claim.summary.rpartition(": ")[2]
+    return f"{question[:1].upper()}{question[1:]}"
+
+
+def contents(chapter: Chapter) -> str:
+    """A chapter's own page: its opening, then its theorems with their questions."""
+    table = claims()
+    lines = [f"# {chapter.title}\n\n{chapter.text}\n"]
+    for name, written in chapter.sections.items():
+        lines.append(f"- [{written.title}]({chapter.name}/{page_of(name)}.md): {question_of(table[name])}")
+    pages = "\n".join(f"{chapter.name}/{page_of(name)}" for name in chapter.sections)
+    return "\n".join(lines) + f"\n\n```{{toctree}}\n:hidden:\n{pages}\n```\n"
+
+
+def page(claim: Claim, written: Section) -> str:
+    """The page of a claim, as Markdown of MyST."""
+    finding, _ = demonstrated(claim)
+    parts = [
+        f"# {written.title}\n\n*{question_of(claim)}* &ensp; `{claim.name}`",
+        written.text,
+        f"## Demonstration\n\n{shown(claim, finding, 'plot')}",
+    ]
+    if written.broken:
+        parts.append(broken(claim, written.broken))
+    if written.printed:
+        parts.append(
+            f"## As it is often printed\n\n```python\n{written.printed}```\n\n```text\n"
+            f"{output(written.printed)}\n```"
+        )
+    parts += [own_model(claim), code(claim), source(claim, finding)]
+    return "\n\n".join(parts) + "\n"
+
+
+def shown(claim: Claim, finding: Finding, identifier: str) -> str:
+    """A finding: its statement, its numbers beside what is promised, its picture, its premises."""
+    part = section(Answer(claim, finding, "", 0.0), identifier)
+    template = '{% import "table.html.jinja" as table %}{{ table.numbers(section) }}'
+    known = bool(finding.value.isfinite().any())
+    numbers = environment().from_string(template).render(section=part) if known else ""
+    several = len(finding.counts) > 1
+    verdicts = ", ".join(
+        f'<span class="verdict {verdict}">{verdict}</span>{f" {count}" if several else ""}'
+        for verdict, count in finding.counts.items()
+    )
+    drawn = f'<div class="finding">\n{numbers}\n<p>Verdict: {verdicts}</p>\n'
+    if part.plot:
+        drawn += f"<figure>{part.plot}</figure>\n"
+    lines = [plain(finding.statement), *map(plain, finding.remarks)]
+    lines.append(f"```{{raw}} html\n{drawn}</div>\n```")
+    if finding.premises:
+        lines.append("Premises:")
+        lines.append("\n".join(premise(p) for p in finding.premises))
+    return "\n\n".join(lines)
+
+
+def premise(one: Premise) -> str:
+    """A premise, as a line of a list: its status, what it says, how that is known."""
+    known = f": {plain(one.evidence)}" if one.evidence else ""
+    return f"- *{one.status}*: {plain(one.text)}{known}"
+
+
+def broken(claim: Claim, block: str) -> str:
+    """What becomes of the theorem on a subject that breaks it."""
+    names = run(block)
+    subject = names.get("subject")
+    if not isinstance(subject, Subject):
+        raise ValueError(f"a block that breaks {claim.name} must make a subject: got {subject!r}")
+    finding = finding_of(claim, subject)
+    if not any(verdict in BREAKS for verdict in finding.verdicts):
+        raise ValueError(f"a block that is to break {claim.name} gave {', '.join(finding.counts)}")
+    return f"## Where it breaks\n\n```python\n{block}```\n\n{shown(claim, finding, 'broken')}"
+
+
+def run(block: str) -> dict[str, Any]:
+    """The names that a block of a chapter leaves."""
+    names: dict[str, Any] = {"__name__": "chapter"}
+    exec(compile(block, "chapter", "exec"), names)
+    return names
+
+
+def output(block: str) -> str:
+    """What a block of a chapter prints."""
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        run(block)
+    return text.getvalue().strip()
+
+
+def own_model(claim: Claim) -> str:
+    """How the claim is put to a model of the reader's own."""
+    needs = [need.text for need in claim.needs]
+    lines = [
+        "## On your own model\n",
+        f"```sh\nmargin claims {claim.name}  # this page\nmargin audit RUN --claims {claim.name}\n```\n",
+        f'```python\nmargin.audit(model, data, claims=["{claim.name}"])\n```',
+    ]
+    if needs:
+        lines.append(f"\nIt needs {' and '.join(needs)}.")
+    if claim.by_name:
+        lines.append(f"\nAn audit asks it by name alone: {claim.by_name}.")
+    return "\n".join(lines)
+
+
+def code(claim: Claim) -> str:
+    """The function that asks, as it stands in the library."""
+    function = resolve(claim.ask)
+    while isinstance(function, functools.partial):
+        function = function.func
+    lines = inspect.getsource(inspect.unwrap(function)).rstrip().splitlines()
+    if len(lines) > LINES:
+        lines = [*lines[:LINES], "    ..."]
+    fence = "\n".join(lines)
+    return f"## The code\n\n`{function.__module__}:{function.__qualname__}`\n\n````python\n{fence}\n````"
+
+
+def source(claim: Claim, finding: Finding) -> str:
+    """Where the theorem is from."""
+    covers = f" Entries of the course: {', '.join(claim.covers)}." if claim.covers else ""
+    return f"## Source\n\n{plain(finding.reference or claim.reference)}.{plain(covers)}"
+
+
+def plain(text: str) -> str:
+    """Text in which Markdown finds nothing to read."""
+    return re.sub(r"([\\`*_{}\[\]<>#|$~])", r"\\\1", text)
