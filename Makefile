@@ -3,6 +3,7 @@
 # make test   the tests alone
 # make slow   the fifty slowest tests
 # make docs   the site, into build/site
+# make book   the book of theorems alone, into build/book
 # make bench  the figures of benchmarks/, beside the peers, into docs/results
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ WORKERS ?= 2
 # compiled sources are kept: the tests start a hundred processes, and two workers collect every test
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo check test slow format lint types docs bench clean
+.PHONY: demo check test slow format lint types docs book bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/margin demo
@@ -46,7 +47,10 @@ $(VENV)/.tested: $(VENV)/.installed
 	touch $@
 
 docs: $(VENV)/.tested
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python docs/build_site.py build/site
+
+book: $(VENV)/.tested
+	$(BIN)/margin claims --book build/book
 
 bench: $(VENV)/.installed
 	$(BIN)/pip install --quiet --no-deps --upgrade --target build/peers pyhessian \

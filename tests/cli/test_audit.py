@@ -345,7 +345,7 @@ def test_a_demonstration_that_goes_wrong_sets_the_status(
         premises=(),
         reference="Nobody 1900, Section 1",
     )
-    monkeypatch.setattr("margin.cli.listing.demonstrated", lambda claim: (finding, 0.25))
+    monkeypatch.setattr("margin.core.findings.demonstrated", lambda claim: (finding, 0.25))
     assert main(["claims", "novikoff", "--json"]) == status
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["finding"]["verdict"], row["seconds"]) == (verdict, 0.25)

@@ -1,5 +1,6 @@
 """A site of Markdown pages by Sphinx: searchable from the file system, without network, light and dark."""
 
+import io
 import tempfile
 from collections.abc import Callable, Collection, Mapping
 from importlib.metadata import version
@@ -53,12 +54,13 @@ def write_book(out: Path, names: Collection[str], told: Callable[[str], None] = 
         build(source, out)
 
 
-def build(source: Path, out: Path) -> None:
+def build(source: Path, out: Path, more: Mapping[str, Any] | None = None) -> None:
     """Build a site from a folder of Markdown; a warning is an error.
 
     Args:
         source: The folder; the style of the book is added to its ``_static``.
         out: Where the pages are written.
+        more: Settings of Sphinx beside those of the book, and its further extensions.
 
     Raises:
         ValueError: Sphinx is not installed, or warns.
@@ -72,15 +74,20 @@ def build(source: Path, out: Path) -> None:
     static.mkdir(exist_ok=True)
     style = files(__package__).joinpath("book.css").read_text(encoding="utf-8")
     (static / "book.css").write_text(style)
+    more = more or {}
+    extensions = [*CONFIGURATION["extensions"], *more.get("extensions", [])]
+    settings = {**CONFIGURATION, **more, "extensions": extensions}
+    warnings = io.StringIO()
     with tempfile.TemporaryDirectory() as cache:
         try:
             site = Sphinx(
-                source, None, out, cache, "html", dict(CONFIGURATION),
-                status=None, warningiserror=True, exception_on_warning=True, parallel=2,
-            )  # fmt: skip
+                source, None, out, cache, "html", settings, status=None, warning=warnings, parallel=2
+            )
             site.build()
         except SphinxError as error:
             raise ValueError(f"the site was not built: {error}") from error
+    if said := warnings.getvalue().strip():
+        raise ValueError(f"a page is not as it should be: {said}")
 
 
 def setup(app: Any) -> dict[str, bool]:
@@ -103,7 +110,13 @@ def block(translator: Any, node: Any) -> None:
 
 def _write(translator: Any, node: Any, alone: bool) -> None:
     from docutils.nodes import SkipNode
+    from docutils.utils.math import MathError
     from docutils.utils.math.latex2mathml import tex2mathml
+    from sphinx.util.logging import getLogger
 
-    translator.body.append(tex2mathml(node.astext(), as_block=alone))
+    formula = node.astext().replace(r"\#", r"\text{#}")
+    try:
+        translator.body.append(tex2mathml(formula, as_block=alone))
+    except MathError as error:
+        getLogger(__name__).warning("%s: %s", error, node.astext(), location=node)
     raise SkipNode

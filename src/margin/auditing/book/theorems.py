@@ -127,7 +127,7 @@ def broken(claim: Claim, block: str) -> str:
         raise ValueError(f"a block that breaks {claim.name} must make a subject: got {subject!r}")
     finding = finding_of(claim, subject)
     if not any(verdict in BREAKS for verdict in finding.verdicts):
-        raise ValueError(f"a block that is to break {claim.name} gave {', '.join(finding.counts)}")
+        raise ValueError(f"a block that was to break {claim.name} gave {', '.join(finding.counts)}")
     return f"## Where it breaks\n\n```python\n{block}```\n\n{shown(claim, finding, 'broken')}"
 
 
