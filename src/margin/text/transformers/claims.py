@@ -205,7 +205,7 @@ def positions(subject: Subject) -> Finding:
     share = torch.stack(moved)
     return Finding(
         statement="How far the outputs move where the positions of tokens are left out, in parts of their "
-        f"norm, over {drawn.words()}: 0 is a model that does not use the order.",
+        f"norm, over {drawn.words()}: 0 is a model that does not use them.",
         value=share.mean(),
         unit="share of the outputs' norm",
         range=(0.0, math.inf),
