@@ -1,12 +1,13 @@
 """What a default audit takes: wall seconds, report included, memory above the model's own, what it answers.
 
 Each case is audited in a process of its own, and its row is written as soon as it is there; its first screen
-goes to stderr. Subjects are in plain torch, or the catalog's own; the large ones are not trained, which
-changes nothing of what is asked.
+goes to stderr. Margin's modules are compiled before, as those of an installed package are. Subjects are in
+plain torch, or the catalog's own; the large ones are not trained, which changes nothing of what is asked.
 
     python -m benchmarks.audit_budget [CASE ...]
 """
 
+import compileall
 import json
 import os
 import resource
@@ -219,6 +220,9 @@ def measured(case: str) -> dict[str, object]:
 
 
 def main(names: list[str]) -> None:
+    import margin
+
+    compileall.compile_dir(Path(margin.__file__).parent, quiet=1)
     path = HERE / "budget.json"
     rows = {row["case"]: row for row in json.loads(path.read_text())["rows"]} if path.exists() else {}
     for name in names or CASES:

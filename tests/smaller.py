@@ -9,6 +9,10 @@ import pytest
 FLOW = {"widths": (8, 8), "attention": (1,)}
 STEPS = {"steps": 12}
 NETWORK = {**FLOW, **STEPS}
+READER = {"width": 16, "depth": 2, "heads": 2}
+BERT = {**READER, "places": 16}
+ELMO = {"width": 12, "characters": 4, "filters": 3}
+PAIRED = {"embedding": 8, "hidden": 12}
 SMALLER: dict[str, dict[str, Any]] = {
     "geometric/pointnet": {"features": 32},
     "geometric/pointnet:points": {"features": 32},
@@ -22,11 +26,26 @@ SMALLER: dict[str, dict[str, Any]] = {
     "generative/conditional_image_diffusion": NETWORK,
     "generative/image_flow_matching": FLOW,
     "generative/nmf": {"updates": 20},
+    "sequence/attention_seq2seq": {**PAIRED, "attention": 8},
+    "sequence/encoder_decoder": PAIRED,
+    "sequence/lru:tokens": {"width": 16, "states": 16},
     "sequence/stack_memory:tokens": {"capacity": 8},
     "sequence/tcn": {"layers": 2},
     "sequence/tcn:values": {"layers": 2},
     "sequence/tcn:series": {"layers": 2},
+    "sequence/tcn:tokens": {"hidden": 16, "layers": 3},
     "sequence/wavenet": {"layers": 3},
+    "text/bert": BERT,
+    "text/bert:masked": BERT,
+    "text/bert:spans": BERT,
+    "text/bert:tags": BERT,
+    "text/bert:values": BERT,
+    "text/elmo": ELMO,
+    "text/elmo:tokens": ELMO,
+    "text/gpt": READER,
+    "text/text_cnn": {"embedding": 12, "filters": 8},
+    "text/text_cnn:values": {"embedding": 12, "filters": 8},
+    "text/transformer": READER,
     "vision/densenet": {"growth": 4},
     "vision/googlenet": {"width": 8},
     "vision/resnet": {"blocks": (1, 1, 1), "widths": (8, 16, 32)},

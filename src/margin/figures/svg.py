@@ -115,11 +115,11 @@ def whole_ticks(axis: Any) -> None:
 
 
 def exact_ticks(axis: Any) -> None:
-    """Numbers on an axis as the page has them: no digit that says nothing, a true minus."""
-    from matplotlib.ticker import NullFormatter
+    """Numbers on an axis as the page has them: no digit that says nothing, a true minus; no minor ticks."""
+    from matplotlib.ticker import NullLocator
 
     axis.set_major_formatter(lambda value, position: exact(round(value, 12)).replace("-", "−"))
-    axis.set_minor_formatter(NullFormatter())
+    axis.set_minor_locator(NullLocator())  # they are not seen here, and take half of a drawing's time
 
 
 def themed(figure: "Figure", name: str, description: str) -> str:

@@ -8,6 +8,7 @@ from margin.core.catalog import Entry, completed, resolve, sources
 from margin.data.examples import Data, held_out_part
 from margin.data.open import open_data
 from margin.data.source import Source
+from margin.engine.build import BUILDER, names_run
 from margin.engine.runs import Run, run_at
 
 
@@ -56,6 +57,47 @@ def held_out(run: Run) -> Any:
     if not held_out_part(splits):
         raise ValueError(f"{run.path} held nothing out")
     return splits[held_out_part(splits)]
+
+
+def check_base(record: Mapping[str, Any]) -> None:
+    """Refuse a base whose training held out other rows than this one does: what it has seen is no test.
+
+    Rows in memory without a fingerprint are held out by whoever handed them over.
+
+    Args:
+        record: Of a training that is about to begin.
+
+    Raises:
+        ValueError: The base is a run on other data, or on other parts of the same.
+    """
+    base, ours = record["arguments"]["options"].get("base", ""), record["data"]
+    if BUILDER not in record["recipe"]["spec"] or not ours["fingerprint"] or not names_run(base):
+        return
+    other = run_at(base, "base").record
+    if other["data"]["fingerprint"] == ours["fingerprint"]:
+        return
+    origin, own = other["arguments"]["data"], record["arguments"]["data"]
+    if not origin or origin.get("source") != own.get("source"):
+        raise ValueError(
+            f"the base {base} must have learned from these data, or rows that it has seen could be held out: "
+            f"got a run on {other['data']['name']}, and {ours['name']}"
+        )
+    theirs, now = _options_of(other), _options_of(record)
+    changed = {name: value for name, value in theirs.items() if now.get(name) != value}
+    told = " ".join(f"--data.{name.replace('_', '-')} {value}" for name, value in changed.items())
+    raise ValueError(
+        f"the base {base} must have held out the same rows of {ours['name']}, or rows that it has learned "
+        f"from would be held out here: {f'give {told}' if told else 'they have changed since it was trained'}"
+    )
+
+
+def _options_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with which a run's data were read, as a file has them, those of the split resolved."""
+    given = record["arguments"]["data"]["options"]
+    split = record["data"]["encoding"].get("split") or {}
+    cut = {"test": split.get("test"), "val": split.get("val"), "split_seed": split.get("seed")}
+    found = {**given, **{name: value for name, value in cut.items() if value is not None}}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
 
 
 def like_the_run(entry: Entry, given: Mapping[str, Any], path: str) -> dict[str, Any]:

@@ -67,7 +67,7 @@ from margin.engine.transfer import (
     with_vectors,
 )
 from margin.nn.preprocessed import core_of, device_of
-from margin.runs.run_data import like_the_run, reopen_data
+from margin.runs.run_data import check_base, like_the_run, reopen_data
 from margin.runs.sampling import check_pictures, sample_snapshots
 from margin.runs.user_models import (
     Chosen,
@@ -158,6 +158,7 @@ def begin(
     options = with_options(asked, found, resolve(entry.build), training.init_from or "")
     step = completed(factory, arguments["step"])
     record = record_of(entry, data, {**arguments, "options": options, "step": step}, training, chosen.own)
+    check_base(record)
     notes: list[str] = [*typed, *said, *scaled]
     words = tuple(data.encoding.get("vocabulary", ()))
     take = partial(taken_over, training=training, found=found, words=words)

@@ -5,7 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from margin.bayes.ensembles.learning import negative_log_likelihood
 from margin.bayes.ensembles.mc_dropout import DropoutClassifier, DropoutRegressor, masked
+from margin.math.probability.mixtures import law_of
 
 
 class Functional(nn.Module):
@@ -76,6 +78,20 @@ def test_probabilities_and_laws_are_means_over_masks() -> None:
     between = outputs[..., 0].var(0, correction=0)
     assert torch.allclose(law.variance, (F.softplus(outputs[..., 1]) + 1e-6).mean(0) + between)
     assert values.train().components(x).shape == (1, 5, 2)
+
+
+def test_a_known_noise_is_that_of_every_value_and_its_loss_the_squared_error() -> None:
+    x, y = torch.randn(5, 4, dtype=torch.float64), torch.randn(5, dtype=torch.float64)
+    model = DropoutRegressor(linear, samples=9, noise=0.3).double()
+    means = masked(model.eval().net, x, 9)[..., 0]
+    law = model.predictive(x)
+    assert torch.allclose(law.variance, 0.3 + means.var(0, correction=0), rtol=1e-9)
+    components = model.components(x)
+    losses = negative_log_likelihood(law_of(components), y)
+    assert torch.allclose(losses - losses[0, 0], ((y - means) ** 2 - (y - means)[0, 0] ** 2) / 0.6)
+    for noise in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="noise must be above 1e-06 and finite: got"):
+            DropoutRegressor(linear, noise=noise)
 
 
 @pytest.mark.parametrize("layer", [nn.Dropout1d(0.5), nn.Dropout2d(0.5)])

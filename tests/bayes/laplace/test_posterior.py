@@ -353,6 +353,13 @@ def test_a_curvature_that_does_not_fit_is_refused_with_what_does() -> None:
     assert bytes_of([(1000, 1001), (10, 1001)], "diag") == 8 * 1_011_010
 
 
+def test_auto_is_full_up_to_2048_weights_and_else_kron() -> None:
+    """Kron and diag take the noise of few rows for larger than it is: full where it is cheap."""
+    for inputs, structure in ((2047, "full"), (2048, "kron")):
+        model = LaplaceClassifier(lambda n=inputs: nn.Linear(n, 1), 1)
+        assert model.structure == structure and model.notes[0].startswith(f"structure {structure}: ")
+
+
 def test_what_has_no_known_jacobian_is_refused() -> None:
     with pytest.raises(ValueError, match=r"needs a linear or convolutional layer: ReLU has none"):
         LaplaceClassifier(nn.ReLU, 2)

@@ -10,6 +10,7 @@ import margin
 from margin.core.options import Training
 from margin.nn.predictive import predictive_of
 from margin.runs.inference import predictions
+from margin.runs.training import prepare
 from margin.sklearn import MarginClassifier, MarginRegressor
 
 
@@ -73,6 +74,43 @@ def test_a_run_is_loaded_where_its_base_is_gone(base, table: Path, tmp_path: Pat
     finally:
         copy.rename(base.path)
     assert margin.load(run)(torch.zeros(2, 2, dtype=torch.float64)).shape == (2,)
+
+
+@pytest.mark.parametrize("model", ["laplace", "hmc"])
+def test_a_base_that_held_out_other_rows_is_refused_with_the_split_that_fits(
+    base, table: Path, tmp_path: Path, model: str
+) -> None:
+    other = margin.open_source(str(table), {"target": "height", "split_seed": 3, "val": 0.2})
+    with pytest.raises(ValueError, match=r"give val 0.15 split_seed 0 "):
+        margin.train(model, other, {"base": str(base.path)}, out=tmp_path / "run")
+    arrays = np.loadtxt(table, delimiter=",", skiprows=1)
+    with pytest.raises(ValueError, match="must have learned from these data"):
+        margin.train(model, (arrays[:, :2], arrays[:, 2]), {"base": str(base.path)}, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_base_whose_rows_have_changed_since_is_refused(base, table: Path, tmp_path: Path) -> None:
+    before = table.read_text()
+    table.write_text(before + "\n1.0,2.0,3.0")
+    try:
+        data = margin.open_source(str(table), {"target": "height"})
+        with pytest.raises(ValueError, match=r"they have changed since it was trained$"):
+            margin.train("laplace", data, {"base": str(base.path)}, out=tmp_path / "run")
+    finally:
+        table.write_text(before)
+
+
+def test_auto_is_full_where_it_is_small_says_so_and_a_record_of_kron_stays_kron(
+    base, table: Path, tmp_path: Path
+) -> None:
+    data = margin.open_source(str(table), {"target": "height"})
+    arguments = {"options": {"base": str(base.path)}, "step": {}, "rule": ""}
+    job = prepare("laplace", data, arguments, Training(), tmp_path / "auto")
+    told = [note for note in job.notes if "structure" in note]
+    assert told == ["structure full: the curvature of 65 weights takes 132 KiB while it is fitted"]
+    assert job.state.core.structure == "full"
+    kron = margin.train("laplace", data, {"base": str(base.path), "structure": "kron"}, out=tmp_path / "kron")
+    assert margin.load(kron).model.structure == "kron"
 
 
 def test_the_estimators_state_deviations_and_probabilities(table: Path) -> None:

@@ -70,3 +70,30 @@ def test_an_audit_keeps_nothing_and_a_change_of_the_model_is_seen():
     assert not has_two_classes(subject)
     ask(subject, [catalog.claims()["theory/risk.accuracy"]])
     assert subject.kept == {}
+
+
+def test_what_is_kept_of_all_passes_together_is_bounded(monkeypatch):
+    """60 examples of 3 logits, a label, an example: their losses are kept beside them, and nothing more."""
+    outputs, losses = 60 * (3 * 4 + 8 + 8) + 8, 60 * 8  # a weight of 1 for all, and of the losses the values
+    for bound, again in ((outputs, 1), (outputs + losses - 1, 1), (outputs + losses, 0)):
+        monkeypatch.setattr("margin.theory.prediction.held_out.KEPT", bound)
+        subject = subject_of()
+        answers, first = held_out_answers(subject), held_out_losses(subject)
+        assert held_out_answers(subject).outputs is answers.outputs
+        assert (held_out_losses(subject).values is not first.values) == again
+        assert subject.model.rows == [60]
+    monkeypatch.setattr("margin.theory.prediction.held_out.KEPT", outputs - 1)
+    subject = subject_of()
+    assert held_out_answers(subject).outputs is not held_out_answers(subject).outputs
+
+
+def test_weights_that_are_all_1_are_one_number():
+    whole, uneven = subject_of(), subject_of()
+    weight = torch.tensor([1.0, 2.0] * 30).double()
+    uneven = replace(
+        uneven,
+        test=[Batch(b.inputs, b.targets, w) for b, w in zip(uneven.test, weight.split(25), strict=True)],
+    )
+    assert held_out_answers(whole).weight.untyped_storage().nbytes() == 8
+    assert held_out_answers(whole).weight.tolist() == [1.0] * 60
+    assert held_out_answers(uneven).weight.equal(weight)

@@ -43,11 +43,13 @@ def plot(figure: str, finding: Finding, identifier: str) -> str:
     """
     if not finding.curves:
         return ""
-    for draw in [*([resolve(figure)] if figure else []), lines]:
-        with drawing() as (canvas, axes):
+    with drawing() as (canvas, axes):
+        for draw in [*([resolve(figure)] if figure else []), lines]:
             if shown := draw(axes, finding):
                 _plain_ticks(axes)
                 return themed(canvas, identifier, shown)
+            if axes.has_data():  # of a drawing that found too late what it lacks
+                axes.clear()
     return ""
 
 

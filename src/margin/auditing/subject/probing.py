@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from margin.auditing.subject.operations import HELD, LIVE, Counter
-from margin.auditing.subject.output_part import Read, path_of
+from margin.auditing.subject.output_part import Read, part_at, path_of
 from margin.auditing.subject.outputs import name_of
 from margin.auditing.subject.user_modules import Asked, described
 from margin.core.types import Batch
@@ -81,7 +81,15 @@ def run(model: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
     Raises:
         ValueError: The model raised, or returned something else.
     """
-    outputs = _returned(model, inputs)
+    return checked(_returned(model, inputs), inputs)
+
+
+def checked(outputs: Any, inputs: tuple[Tensor, ...]) -> Tensor:
+    """What a model returned, if it is one real tensor with a row per example.
+
+    Raises:
+        ValueError: It is something else.
+    """
     plain = isinstance(outputs, Tensor) and outputs.layout == torch.strided and not outputs.is_nested
     if not plain or outputs.ndim == 0 or len(outputs) != len(inputs[0]):
         got = tuple(outputs.shape) if plain else described(outputs)
@@ -96,25 +104,70 @@ def run(model: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
     return outputs
 
 
-@torch.no_grad()
-def with_one_output(
-    model: nn.Module, batch: Batch, output: str | int | None, assumed: list[str]
-) -> nn.Module:
-    """The model, or where it returns several things a module that returns the one that is meant.
+class First(NamedTuple):
+    """The first answer of a model as it came, which tells what to ask it next.
 
     Args:
-        model: Any module; asked once, in evaluation mode.
-        batch: The inputs that it is given, copied.
+        batch: The examples that it was given: the first ones, or all of a batch of which it takes no part.
+        returned: Whatever it returned.
+        took: Seconds.
+        written: The buffers that it wrote; they are put back.
+        overwrites: Whether it wrote into its inputs, which were copies.
+    """
+
+    batch: Batch
+    returned: Any
+    took: float
+    written: list[str]
+    overwrites: bool
+
+
+@torch.no_grad()
+def first_answer(model: nn.Module, batch: Batch, few: int) -> First:
+    """Ask a model its first examples, once, in evaluation mode.
+
+    Args:
+        model: Any module.
+        batch: Examples.
+        few: How many it is asked; all of a batch that cannot be cut, or of which the model takes no part.
+
+    Raises:
+        ValueError: The model raised.
+    """
+    if batch.divisible and few < len(batch.inputs[0]):
+        with suppress(ValueError):  # what is wrong with the model, the whole batch tells
+            return _first(model, rows_of(batch, torch.arange(few)))
+    return _first(model, batch)
+
+
+def _first(model: nn.Module, batch: Batch) -> First:
+    given = tuple(x.clone() for x in batch.inputs)
+    with eval_mode(model):
+        kept = Kept(model)
+        start, returned = time.perf_counter(), _returned(model, given)
+        took, written = time.perf_counter() - start, kept.written(model)
+        kept.restore()
+    return First(batch, returned, took, written, not all(map(same_bits, given, batch.inputs)))
+
+
+def with_one_output(
+    model: nn.Module, first: First, output: str | int | None, assumed: list[str]
+) -> tuple[nn.Module, First]:
+    """The model and its answer, or where it returns several things those that return the one that is meant.
+
+    Args:
+        model: Any module.
+        first: Its answer.
         output: Which part is meant; None: the obvious one.
         assumed: Where it is said which one is taken.
 
     Raises:
-        ValueError: The model raised, returns no such part, or what it returns has no obvious one.
+        ValueError: It returns no such part, or what it returns has no obvious one.
     """
-    with eval_mode(model):
-        returned = _returned(model, tuple(x.clone() for x in batch.inputs))
-    path = path_of(returned, len(batch.inputs[0]), output, assumed)
-    return Read(model, path) if path else model
+    path = path_of(first.returned, len(first.batch.inputs[0]), output, assumed)
+    if not path:
+        return model, first
+    return Read(model, path), first._replace(returned=part_at(first.returned, path))
 
 
 DRAWS = "the model draws at random in evaluation mode: this is of one draw"
@@ -144,27 +197,28 @@ PASSES = 5
 
 
 @torch.no_grad()
-def probe(model: nn.Module, batch: Batch, assumed: list[str], seconds: float = math.inf) -> Probed:
-    """Ask the same examples several times; what the model does besides answering is said.
+def probe(model: nn.Module, first: First, assumed: list[str], seconds: float = math.inf) -> Probed:
+    """Ask the first examples again; what the model does besides answering is said.
 
     Args:
         model: Any module.
-        batch: Some examples.
+        first: Its first answer.
         assumed: Where it is said what was found.
-        seconds: What this may take; the examples are asked once where it would take longer.
+        seconds: What this may take; the examples are not asked again where it would take longer.
+
+    Raises:
+        ValueError: The answer is not one real tensor with a row per example.
     """
     flags = {module: module.training for module in model.modules()}
-    given = tuple(x.clone() for x in batch.inputs)
+    batch, overwrites, written = first.batch, first.overwrites, first.written
+    outputs = checked(first.returned, batch.inputs)
+    if PASSES * first.took > seconds:
+        assumed.append(UNTRIED.format(first.took))
+        asked = Asked(model, overwrites) if overwrites else model
+        return Probed(asked, outputs.clone(), torch.zeros(()).double())
     with eval_mode(model):
         kept = Kept(model)
-        start, outputs = time.perf_counter(), run(model, given)
-        took, written = time.perf_counter() - start, kept.written(model)
-        kept.restore()
-        overwrites = not all(map(same_bits, given, batch.inputs))
-        if PASSES * took > seconds:
-            assumed.append(UNTRIED.format(took))
-            asked = Asked(model, overwrites) if overwrites else model
-            return Probed(asked, outputs.clone(), torch.zeros(()).double())
+        torch.default_generator.manual_seed(1)  # what draws shall not draw what it drew first
         again, later = (run(model, tuple(x.clone() for x in batch.inputs)) for _ in range(2))
         kept.restore()
         with torch.enable_grad():

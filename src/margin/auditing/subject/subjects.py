@@ -28,6 +28,7 @@ from margin.auditing.subject.probing import (
     FEW,
     Probed,
     few_of,
+    first_answer,
     independent_rows,
     probe,
     run,
@@ -49,7 +50,6 @@ from margin.data.examples import Data, held_out_part
 from margin.data.source import is_frame
 from margin.engine.evaluation import eval_mode
 from margin.engine.loop import risk
-from margin.theory.behavior.claims import first_rows
 from margin.theory.curvature.hessian import pieces_of
 
 
@@ -110,9 +110,8 @@ def subject_of(
     held_out = batches_of(handed[0], model)
     as_given = model
     few = few_of(model, held_out[0], seconds)
-    first = first_rows(model, held_out[0], few)
-    model = with_one_output(model, first, output, assumed)
-    probed = _laid_out(probe(model, first, assumed, seconds), first, task, assumed)
+    model, first = with_one_output(model, first_answer(model, held_out[0], few), output, assumed)
+    probed = _laid_out(probe(model, first, assumed, seconds), first.batch, task, assumed)
     outputs, targets = _read(probed, held_out, task, few)
     chosen = task_of(task, outputs, targets, assumed)
     _check_names(class_names, chosen, outputs)
@@ -132,7 +131,7 @@ def subject_of(
         task=chosen,
         objective=risk(chosen),
         domain=_domain(domain, parts[0]),
-        independent=independent_rows(probed, first, assumed),
+        independent=independent_rows(probed, first.batch, assumed),
         assumed=tuple(assumed),
         feature_names=feature_names,
         encoding=encoding,

@@ -25,6 +25,6 @@ MODELS: tuple[Entry, ...] = (
         "margin.data.sets.tiny.tables:values",
         "Monte-Carlo dropout: the mixture of the Gaussian laws of a network over dropout masks",
         f"{GAL_2016}; Kendall and Gal 2017, Equation 8", step=".learning:likelihood", parallel=False,
-        defaults=EPOCHS),
+        defaults=EPOCHS, newer={"noise": None}),
 )
 # fmt: on

@@ -5,6 +5,7 @@ asked about. Dropout is found wherever a pass in training mode has it, in layers
 attention draws for each example by itself.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import signature
@@ -16,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from margin.math.probability.mixtures import Mixture, law_of
+from margin.math.probability.mixtures import LEAST, Mixture, law_of
 
 Builder = Callable[[], nn.Module]
 BASE = "feedforward/mlp"
@@ -146,9 +147,11 @@ class DropoutRegressor(nn.Module):
         base: Name of the model of the catalog, which predicts classes, here two outputs.
         base_options: Its options; one of them is the share dropped.
         samples: Masks of an evaluation; while training each step draws one for each example.
+        noise: Variance of the noise of every value, a share of the variance of the values, where it is known
+            (Gal and Ghahramani's 1 / tau); if not given the second output states one for each input.
 
     Raises:
-        ValueError: There are fewer than two masks.
+        ValueError: There are fewer than two masks, or the noise is not positive.
 
     Reference:
         Gal and Ghahramani 2016, Section 4; Kendall and Gal 2017, Equation 8.
@@ -163,15 +166,22 @@ class DropoutRegressor(nn.Module):
         base: str = BASE,
         base_options: dict[str, Any] = {"dropout": 0.1},  # noqa: B006 - an option's default, never changed
         samples: int = 50,
+        noise: float | None = None,
     ) -> None:
         super().__init__()
         check_samples(samples)
-        self.samples = samples
+        if noise is not None and not LEAST < noise < math.inf:
+            raise ValueError(f"noise must be above {LEAST:g} and finite: got {noise}")
+        self.samples, self.noise = samples, noise
         self.net = builder()
 
     def components(self, x: Float[Tensor, " batch *input"]) -> Float[Tensor, "samples batch 2"]:
         """Mean and variance before its softplus, under each mask; in training mode under one."""
-        return self.net(x)[None] if self.training else masked(self.net, x, self.samples)
+        found = self.net(x)[None] if self.training else masked(self.net, x, self.samples)
+        if self.noise is None:
+            return found
+        known = math.log(math.expm1(self.noise - LEAST))  # law_of's softplus gives the noise back
+        return torch.stack((found[..., 0], torch.full_like(found[..., 0], known)), -1)
 
     def forward(self, x: Float[Tensor, " batch *input"]) -> Float[Tensor, " batch"]:
         """The mean of the laws' means."""

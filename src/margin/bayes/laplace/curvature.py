@@ -17,7 +17,7 @@ from torch import Generator, Tensor, nn
 from margin.bayes.laplace.factors import Factor
 from margin.core.memory import byte_size, memory_here
 
-Structure = Literal["full", "kron", "diag", "last"]
+Structure = Literal["auto", "full", "kron", "diag", "last"]
 Sizes = Sequence[tuple[int, int]]
 """Of each layer, its units and what each of them weighs."""
 
@@ -33,6 +33,24 @@ def bytes_of(sizes: Sizes, structure: Structure) -> int:
         return 8 * SHARE * sum(u * u + i * i for u, i in sizes)
     count = sum(u * i for u, i in (sizes[-1:] if structure == "last" else sizes))
     return 8 * SHARE * count**2
+
+
+AUTO = 2**27
+"""The memory that a full matrix of structure auto takes at most: that of 2,048 weights."""
+
+
+def chosen_structure(sizes: Sizes, structure: Structure) -> tuple[Structure, str]:
+    """What auto means for a network, whatever the machine, and a line that says so; another stays."""
+    if structure != "auto":
+        return structure, ""
+    asked, count = bytes_of(sizes, "full"), sum(u * i for u, i in sizes)
+    takes = f"of {count:,} weights takes {byte_size(asked)} while it is fitted"
+    if asked <= AUTO:
+        return "full", f"structure full: the curvature {takes}"
+    return "kron", (
+        f"structure kron: the full curvature {takes}, more than {byte_size(AUTO)}; kron overstates the noise "
+        "where rows are few, which --model.structure full does not"
+    )
 
 
 def check_fits(sizes: Sizes, structure: Structure) -> None:
@@ -288,7 +306,7 @@ def curvature_of(sizes: Sizes, structure: Structure) -> Curvature:
         ValueError: There is no such structure, or it does not fit into memory.
     """
     if structure not in ("full", "kron", "diag", "last"):
-        raise ValueError(f"structure must be full, kron, diag or last: got {structure!r}")
+        raise ValueError(f"structure must be auto, full, kron, diag or last: got {structure!r}")
     check_fits(sizes, structure)
     if structure == "last":
         return FullCurvature(sizes[-1:])

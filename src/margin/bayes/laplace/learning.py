@@ -133,7 +133,7 @@ def laplace(  # more than 7 parameters: the options of a posterior
     *,
     weight: Tensor | None = None,
     task: Literal["classes", "values"] = "classes",
-    structure: Structure = "kron",
+    structure: Structure = "auto",
     prior_precision: float = 1.0,
     noise: float | None = None,
     learn: Literal["evidence", "none"] = "evidence",

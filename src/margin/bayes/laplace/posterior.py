@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 from torch.func import functional_call, vmap
 
-from margin.bayes.laplace.curvature import Structure, curvature_of
+from margin.bayes.laplace.curvature import Structure, chosen_structure, curvature_of
 from margin.bayes.laplace.factors import Factor, affine_layers, factors, outputs_of, sizes_of
 from margin.math.probability.mixtures import Mixture
 
@@ -63,11 +63,14 @@ class LaplacePosterior(nn.Module):
                 raise ValueError(f"{name} must be positive and finite: got {value}")
         if samples < 2:
             raise ValueError(f"samples must be at least 2: got {samples}")
-        self.base, self.structure, self.samples = base, structure, samples
+        self.base, self.samples = base, samples
         self.net = builder()
         every = affine_layers(self.net)
-        self.names = list(every)[-1:] if structure == "last" else list(every)
-        self.curvature = curvature_of([sizes_of(layer) for layer in every.values()], structure)
+        sizes = [sizes_of(layer) for layer in every.values()]
+        self.structure, said = chosen_structure(sizes, structure)
+        self.notes = (said,) if said else ()
+        self.names = list(every)[-1:] if self.structure == "last" else list(every)
+        self.curvature = curvature_of(sizes, self.structure)
         for name, number in {
             "noise": noise,
             "prior": prior_precision,
@@ -163,7 +166,7 @@ class LaplaceClassifier(LaplacePosterior):
             of a finished run, whose weights are taken as they are.
         base_options: Options of the model; a run has its own.
         structure: Gauss-Newton matrix that is kept: full; kron, a Kronecker product a layer; diag, its
-            diagonal; last, the full one of the last layer.
+            diagonal; last, the full one of the last layer; auto, full of up to 2,048 weights, else kron.
         prior_precision: Precision of each weight under its Gaussian prior of mean 0, to begin with.
         learn: Whether the precision maximizes the evidence, or stays as given.
         predictive: How probabilities are computed: probit, linearized, sampled.
@@ -185,7 +188,7 @@ class LaplaceClassifier(LaplacePosterior):
         *,
         base: str = BASE,
         base_options: dict[str, Any] | None = None,
-        structure: Structure = "kron",
+        structure: Structure = "auto",
         prior_precision: float = 1.0,
         learn: Literal["evidence", "none"] = "evidence",
         predictive: Literal["probit", "linearized", "sampled"] = "probit",
@@ -223,7 +226,7 @@ class LaplaceRegressor(LaplacePosterior):
             or the directory of a finished run, whose weights are taken as they are.
         base_options: Options of the model; a run has its own.
         structure: Gauss-Newton matrix that is kept: full; kron, a Kronecker product a layer; diag, its
-            diagonal; last, the full one of the last layer.
+            diagonal; last, the full one of the last layer; auto, full of up to 2,048 weights, else kron.
         prior_precision: Precision of each weight under its Gaussian prior of mean 0, to begin with.
         noise: Variance of the noise to begin with, a share of the variance of the values.
         learn: Whether both maximize the evidence, or stay as given.
@@ -250,7 +253,7 @@ class LaplaceRegressor(LaplacePosterior):
         *,
         base: str = BASE,
         base_options: dict[str, Any] | None = None,
-        structure: Structure = "kron",
+        structure: Structure = "auto",
         prior_precision: float = 1.0,
         noise: float = 0.1,
         learn: Literal["evidence", "none"] = "evidence",

@@ -159,10 +159,10 @@ def _fastest(model: nn.Module, one: Batch, objective: Objective) -> Gradients:
 def gradient_sample(
     model: nn.Module, batches: Sequence[Batch], objective: Objective, *, memory: int = MEMORY
 ) -> GradientSample:
-    """The gradients of single examples, in chunks, twice: for their mean, then for the distances from it.
+    """The gradients of single examples, in chunks, for their mean and for the distances from it.
 
-    Leaves no trace in the model, which is asked in evaluation mode. The examples must not depend on each
-    other.
+    They are asked twice where all of them take more than half of the memory. Leaves no trace in the model,
+    which is asked in evaluation mode. The examples must not depend on each other.
 
     Args:
         model: The module; its parameters that require a gradient are differentiated.
@@ -180,16 +180,16 @@ def gradient_sample(
         size = max(1, min(memory // (NUMBERS * dim), chunk or memory))
         gradients = _fastest(asked, next(pieces_of(examples, 1)), objective)
         mean, total = torch.zeros(dim, dtype=torch.float64), 0.0
-        for piece in pieces_of(examples, size):
-            rows, weight = gradients(piece)
+        few = 2 * dim * mean.element_size() * sum(len(batch.inputs[0]) for batch in examples) <= memory
+        held = [gradients(piece) for piece in pieces_of(examples, size)] if few else None
+        for rows, weight in held or map(gradients, pieces_of(examples, size)):
             mean += weight @ rows
             total += float(weight.sum())
         if not total > 0:
             raise ValueError(f"a mean gradient needs weights above 0: their sum is {total:g}")
         mean /= total
         parts, pairs, count = [], 0.0, 0
-        for piece in pieces_of(examples, size):
-            rows, weight = gradients(piece)
+        for rows, weight in held or map(gradients, pieces_of(examples, size)):
             rows -= mean
             parts.append((rows.square().sum(1), rows @ mean, weight))
             products = (rows[weight > 0] @ rows[weight > 0].T).square()

@@ -51,7 +51,7 @@ T = TypeVar("T")
 def kept_data(subject: Subject, name: str, compute: Callable[[], T]) -> T:
     """What ``compute`` gives of a subject's data alone, computed once for all claims."""
     if name not in subject.kept:
-        subject.kept[name] = ((), compute())
+        subject.kept[name] = ((), compute(), 0)
     found: T = subject.kept[name][1]
     return found
 

@@ -119,20 +119,21 @@ def held_out_terms(
 T = TypeVar("T")
 Part = Literal["test", "train"]
 
-KEPT = 2**28
-"""Bytes of what one pass gave that are kept for other claims: a quarter of a gibibyte."""
+KEPT = 3 * 2**27
+"""Bytes of all that passes gave and is kept for other claims: outputs and losses of ten million pixels."""
 
 
 def kept(subject: Subject, name: str, compute: Callable[[], T], size: Callable[[T], int]) -> T:
     """What ``compute`` gives, computed once for all claims of a subject while its model stays as it is.
 
-    It is kept in the subject itself, so it goes with it, and only where it takes at most :data:`KEPT` bytes.
+    It is kept in the subject itself, so it goes with it, and only where all that is kept takes at most
+    :data:`KEPT` bytes.
 
     Args:
         subject: Whose model is asked.
         name: What is computed.
         compute: A function of the subject alone.
-        size: The bytes that a result takes.
+        size: The bytes that a result takes, beside what else is kept.
     """
     tensors = (*subject.model.parameters(), *subject.model.buffers())  # a version counts changes in place
     state = tuple((x.data_ptr(), x._version) for x in tensors if not x.is_inference())
@@ -140,13 +141,10 @@ def kept(subject: Subject, name: str, compute: Callable[[], T], size: Callable[[
         found: T = subject.kept[name][1]
         return found
     found = compute()
-    if size(found) <= KEPT:
-        subject.kept[name] = (state, found)
+    taken = size(found)
+    if taken + sum(others for key, (_, _, others) in subject.kept.items() if key != name) <= KEPT:
+        subject.kept[name] = (state, found, taken)
     return found
-
-
-def _bytes(found: Terms | Answered) -> int:
-    return sum(x.numel() * x.element_size() for x in found)
 
 
 class Outputs(NamedTuple):
@@ -171,7 +169,7 @@ def outputs_of(subject: Subject, part: Part) -> Outputs:
         subject,
         f"outputs on {part}",
         lambda: _outputs(subject.model, answered_batches(subject, part), rows),
-        lambda found: 0 if found.answers is None else _bytes(found.answers),
+        lambda found: sum(x.untyped_storage().nbytes() for x in found.answers or ()),
     )
     rows.clear()
     return found
@@ -200,6 +198,8 @@ def _outputs(model: nn.Module, batches: Sequence[Batch], rows: list[tuple[Answer
             answered = Answered(outputs.cpu()[keep], batch.targets.cpu()[keep], weight, example)
             rows.append((answered, first + len(outputs)))
     found = Answered(*(torch.cat(column) for column in zip(*(answered for answered, _ in rows), strict=True)))
+    if bool((found.weight == 1).all()):  # as of the pixels of most images: one number stands for all
+        found = found._replace(weight=found.weight.new_ones(()).expand(len(found.weight)))
     return Outputs(found._replace(example=_draws(batches, found.example)))
 
 
@@ -217,7 +217,8 @@ def losses_of(subject: Subject, part: Part) -> Terms:
         values = subject.objective(nn.Identity(), Batch((answers.outputs,), answers.targets), Generator())
         return answers.terms(values)
 
-    return kept(subject, f"losses on {part}", compute, _bytes)
+    # weights and examples are those of the outputs
+    return kept(subject, f"losses on {part}", compute, lambda found: found.values.untyped_storage().nbytes())
 
 
 def _is_of_outputs(subject: Subject, batches: Sequence[Batch]) -> bool:
