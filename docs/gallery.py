@@ -1,0 +1,127 @@
+"""The gallery: a page a model, from what is written in docs/models, its options, a training, its figures.
+
+A file of docs/models is an area's: sections ``## area/name: Title`` with the model's equation. A block
+``python trained`` makes a finished ``run`` on real data that the package brings, and an ``audit`` of it, whose
+pictures are the page's; a block ``text measured`` names results, one a line.
+"""
+
+import inspect
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from docstring_parser import parse
+
+from benchmarks.page import section as figures
+from benchmarks.record import RESULTS
+from margin.auditing.asking.answers import Audit
+from margin.auditing.book.chapters import parsed
+from margin.auditing.book.theorems import page_of, plain, run, shown
+from margin.auditing.subject.trained import subject_of_run
+from margin.core.catalog import Entry, claims, models, resolve, user_options
+from margin.engine.runs import Run
+
+HERE = Path(__file__).parent / "models"
+TRAINED = re.compile(r"^```python trained\n(.*?)^```\n?", re.DOTALL | re.MULTILINE)
+FIGURES = re.compile(r"^```text measured\n(.*?)^```\n?", re.DOTALL | re.MULTILINE)
+
+
+def areas() -> list[str]:
+    """The areas that have a file, in the order of the catalog."""
+    return [a for a in dict.fromkeys(name.partition("/")[0] for name in models()) if (HERE / f"{a}.md").exists()]
+
+
+def write(folder: Path, chapters: dict[str, str]) -> list[str]:
+    """Write the gallery; returns the areas' names.
+
+    Args:
+        folder: Where it is written.
+        chapters: Of each claim the page, from the gallery's folder.
+    """
+    for area in areas():
+        chapter = parsed(area, (HERE / f"{area}.md").read_text())
+        place = folder / area
+        place.mkdir(parents=True)
+        for name, written in chapter.sections.items():
+            text = page(models()[name], written.title, written.text, chapters)
+            (place / f"{name.partition('/')[2]}.md").write_text(text)
+        names = [name.partition("/")[2] for name in chapter.sections]
+        lines = [f"- [{w.title}]({area}/{n}.md): {models()[f'{area}/{n}'].summary}" for n, w in zip(names, chapter.sections.values(), strict=True)]
+        tree = "\n".join(f"{area}/{name}" for name in names)
+        listed = "\n".join(lines)
+        (folder / f"{area}.md").write_text(
+            f"# {chapter.title}\n\n{chapter.text}\n\n{listed}\n\n```{{toctree}}\n:hidden:\n{tree}\n```\n"
+        )
+    return areas()
+
+
+def page(entry: Entry, title: str, text: str, chapters: dict[str, str]) -> str:
+    """The page of a model, as Markdown of MyST."""
+    words = FIGURES.sub("", TRAINED.sub("", text)).strip()
+    heads = [name.partition(":")[2] for name in models() if name.startswith(f"{entry.name}:")]
+    also = f" &ensp; heads: {', '.join(f'`:{head}`' for head in heads)}" if heads else ""
+    parts = [f"# {title}\n\n*{entry.summary}* &ensp; `{entry.name}`{also}", words]
+    if block := TRAINED.search(text):
+        parts.append(trained(entry, block[1], chapters))
+    parts.append(options(entry))
+    if named := FIGURES.search(text):
+        parts.append("## Measured\n\n" + "\n\n".join(figures(RESULTS / f"{n}.json") for n in named[1].split()))
+    covers = f" Entries of the course: {', '.join(entry.covers)}." if entry.covers else ""
+    parts.append(f"## Source\n\n{plain(entry.reference)}.{plain(covers)}")
+    return "\n\n".join(parts) + "\n"
+
+
+def trained(entry: Entry, block: str, chapters: dict[str, str]) -> str:
+    """A training, what it cost, what its audit found, and the claims that are of this kind of model."""
+    names = run(block)
+    done, audit = names.get("run"), names.get("audit")
+    if not isinstance(done, Run) or not isinstance(audit, Audit):
+        raise ValueError(f"the block of {entry.name} must make a run and an audit of it")
+    found = [
+        f"### {plain(answer.claim.summary)}\n\n{shown(answer.claim, answer.finding, f'plot-{i}')}"
+        for i, answer in enumerate(audit.answers)
+        if answer.finding
+    ]
+    return "\n\n".join([f"## On real data\n\n```python\n{block}```", cost(done), *found, asked(entry, done, chapters)])
+
+
+def cost(done: Run) -> str:
+    """How many parameters were trained, and what 1,000 steps cost."""
+    count = sum(p.numel() for p in done.load().parameters())
+    row = done.history[-1]
+    return f"{count:,} parameters; {1000 * row['seconds'] / row['step']:.2g} seconds a 1,000 steps on one thread."
+
+
+def asked(entry: Entry, done: Run, chapters: dict[str, str]) -> str:
+    """The claims about this kind of model, each with its page."""
+    subject = subject_of_run(done)
+    own = [
+        claim.name
+        for claim in claims().values()
+        if any(need.model or need.of == "model" for need in claim.needs) and not claim.refusal(subject)
+    ]
+    if not own:
+        return ""
+    lines = "\n".join(f"- [{name}]({chapters[name]})" if name in chapters else f"- {name}" for name in own)
+    return f"## What theory promises of it\n\n{lines}"
+
+
+def options(entry: Entry) -> str:
+    """The options of the model, by its constructor's signature and docstring."""
+    build = resolve(entry.build)
+    names = user_options(build)
+    if not names:
+        return "## Options\n\nNone of its own."
+    described = {one.arg_name: one.description or "" for one in parse(inspect.getdoc(build) or "").params}
+    defaults = inspect.signature(build).parameters
+    rows = ["| option | default | meaning |", "|---|---|---|"]
+    for name in names:
+        meaning = " ".join(described.get(name, "").split())
+        rows.append(f"| `--model.{name}` | `{written(defaults[name].default)}` | {plain(meaning)} |")
+    return "## Options\n\n" + "\n".join(rows)
+
+
+def written(value: Any) -> str:
+    """A default as one gives it on the command line."""
+    return "none" if value is None else str(value).replace("|", "/")
