@@ -293,6 +293,7 @@ class Subject:
         as_given: The module as it came, where the subject's handles it with care; None: the subject's own.
         groups: Of a held-out part in groups, what says which: there each group is one independent draw.
         reference_model: The reference model: a second one of the same kind, for claims that compare two.
+        ood: Batches of another source (out of distribution), whose targets are not read; () of none.
         most: Examples at most that a question of many passes draws; None: as many as it says itself.
         most_answered: Training examples at most that the model answers, one draw for all questions; None: as
             many as :func:`~margin.theory.evidence.rows.training_draw` takes itself.
@@ -320,6 +321,7 @@ class Subject:
     remark: str = ""
     as_given: nn.Module | None = None
     groups: str = ""
+    ood: Sequence[Batch] = ()
     most: int | None = None
     most_answered: int | None = None
     kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
