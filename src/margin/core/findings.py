@@ -297,6 +297,8 @@ class Subject:
         most: Examples at most that a question of many passes draws; None: as many as it says itself.
         most_answered: Training examples at most that the model answers, one draw for all questions; None: as
             many as :func:`~margin.theory.evidence.rows.training_draw` takes itself.
+        certified: A law over the model's weights and what the training recorded of its risk certificate, by
+            name; None where it was trained for none.
         kept: What one claim computed of the model's answers and others need too, by its name; a subject that
             is made from this one begins with none.
     """
@@ -324,6 +326,7 @@ class Subject:
     ood: Sequence[Batch] = ()
     most: int | None = None
     most_answered: int | None = None
+    certified: tuple[nn.Module, Mapping[str, float]] | None = None
     kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def drawing(self, most: int | None) -> "Subject":
@@ -458,6 +461,11 @@ def has_parameters(subject: Subject) -> bool:
 def has_history(subject: Subject) -> bool:
     """Whether the training left a history."""
     return len(subject.history) > 0
+
+
+def has_certificate(subject: Subject) -> bool:
+    """Whether a law over the weights was trained, with a certificate of its risk."""
+    return subject.certified is not None
 
 
 def has_initial(subject: Subject) -> bool:
