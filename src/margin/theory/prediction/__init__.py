@@ -25,7 +25,7 @@ SEVERAL_LABELS = Need("several labels an example",
     "margin.theory.prediction.multilabel:has_several_labels")
 LAWS = Need("a model that states the law of each real value",
     "margin.theory.prediction.intervals:states_laws", of="model")
-SOURCES = "margin.theory.evidence.other_source"
+SOURCES = "margin.theory.behavior.other_source"
 OTHER_SOURCE = Need("examples of another source (--ood FILE, in Python ood=) that are answered one by one",
     f"{SOURCES}:has_other_source")
 UNSURE = Need("class probabilities of each example, or a model that states the law of a value",

@@ -16,7 +16,7 @@ from margin.core.options import Training
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
 from margin.math.probability.mixtures import Mixture
-from margin.theory.evidence.other_source import (
+from margin.theory.behavior.other_source import (
     demo,
     has_other_source,
     is_unsure,
