@@ -43,13 +43,14 @@ def switched(words: Sequence[str]) -> list[str]:
     return said
 
 
-# 18 parameters: each is an option of the command
+# 19 parameters: each is an option of the command
 def audit_model(
     model: str,
     data: str = "",
     *,
     weights: str = "",
     reference: str = "",
+    ood: str = "",
     claims: str = "*",
     require: list[str] | None = None,
     fail_on: str = "violated,failed",
@@ -79,6 +80,8 @@ def audit_model(
             transformers writes it.
         reference: Reference model for claims that compare two: a second run of the same model, or a second
             file of weights.
+        ood: Out-of-distribution data, a file or a name: examples of another source, whose targets are not
+            read; the audit tells whether the model is less sure of them than of the held-out ones.
         claims: Claims to check: names or patterns, separated by commas; may be repeated.
         require: Requirement on the model, as 'accuracy>=.9' or 'linf.sandwich@.1>=.5'; may be repeated.
         fail_on: Verdicts that make the exit status 1, beside a requirement that is not met, separated by
@@ -132,6 +135,7 @@ def audit_model(
             held_out,
             claims=patterns,
             reference=reference or None if is_run else None,
+            ood=ood or None,
             require=require or [],
             fail_on=[]
             if fail_on == "none"

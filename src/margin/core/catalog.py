@@ -124,6 +124,10 @@ class Rule:
         replaced: By an option of the rule, the training options whose place it takes where it is given.
         measure: Path of a factory of ``(model, held-out batches) -> metrics``, which every evaluation adds;
             its parameters are filled as the step's, its options are those of the rule that it names.
+        feed: Path of a factory of the batches of each step, where they are not those of all training
+            examples; filled as ``measure``, and given ``cut``, which makes the batches of any examples.
+        conclude: Path of a factory of ``state -> metrics``, which are told at the end beside those of an
+            evaluation; filled as ``measure``.
         formerly: Names that it had; records of earlier runs hold them.
         covers: Identifiers of the specification that it covers.
     """
@@ -137,6 +141,8 @@ class Rule:
     last: bool = False
     replaced: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     measure: str = ""
+    feed: str = ""
+    conclude: str = ""
     formerly: tuple[str, ...] = ()
     covers: tuple[str, ...] = ()
 
@@ -329,6 +335,10 @@ PARAMETERS = Need(
 )
 HISTORY = Need("the history of a training", "margin.core.findings:has_history")
 INITIAL = Need("the weights that the training began with", "margin.core.findings:has_initial")
+CERTIFIED = Need(
+    "a law over the weights with a risk certificate (--rule pac_bayes)",
+    "margin.core.findings:has_certificate",
+)
 REFERENCE_MODEL = Need(
     "a reference model of the same kind (--reference RUN)", "margin.core.findings:has_reference_model"
 )

@@ -302,9 +302,12 @@ class Subject:
         as_given: The module as it came, where the subject's handles it with care; None: the subject's own.
         groups: Of a held-out part in groups, what says which: there each group is one independent draw.
         reference_model: The reference model: a second one of the same kind, for claims that compare two.
+        ood: Batches of another source (out of distribution), whose targets are not read; () of none.
         most: Examples at most that a question of many passes draws; None: as many as it says itself.
         most_answered: Training examples at most that the model answers, one draw for all questions; None: as
             many as :func:`~margin.theory.evidence.rows.training_draw` takes itself.
+        certified: A law over the model's weights and what the training recorded of its risk certificate, by
+            name; None where it was trained for none.
         kept: What one claim computed of the model's answers and others need too, by its name; a subject that
             is made from this one begins with none.
     """
@@ -329,8 +332,10 @@ class Subject:
     remark: str = ""
     as_given: nn.Module | None = None
     groups: str = ""
+    ood: Sequence[Batch] = ()
     most: int | None = None
     most_answered: int | None = None
+    certified: tuple[nn.Module, Mapping[str, float]] | None = None
     kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def drawing(self, most: int | None) -> "Subject":
@@ -465,6 +470,11 @@ def has_parameters(subject: Subject) -> bool:
 def has_history(subject: Subject) -> bool:
     """Whether the training left a history."""
     return len(subject.history) > 0
+
+
+def has_certificate(subject: Subject) -> bool:
+    """Whether a law over the weights was trained, with a certificate of its risk."""
+    return subject.certified is not None
 
 
 def has_initial(subject: Subject) -> bool:

@@ -127,6 +127,26 @@ class Arrays:
         return [*self.inputs, *(tensor for tensor in (self.targets, self.weight) if tensor is not None)]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Some of given examples, in a given order.
+
+    Args:
+        examples: All of them.
+        rows: Which.
+    """
+
+    examples: Examples
+    rows: Int[Tensor, " rows"]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, index: Int[Tensor, " batch"], generator: Generator) -> Batch:
+        """The examples at these places among the rows."""
+        return self.examples.take(self.rows[index], generator)
+
+
 @runtime_checkable
 class TargetedExamples(Examples, Protocol):
     """Examples whose targets are at hand, or None where they have none."""

@@ -63,7 +63,8 @@ def save_state(path: Path, state: State) -> None:
     tree = {
         "modules": state.waiting
         | {name: dict(module.state_dict()) for name, module in state.modules.items()},
-        "optimizers": {name: optimizer.state_dict() for name, optimizer in state.optimizers.items()},
+        "optimizers": state.idle
+        | {name: optimizer.state_dict() for name, optimizer in state.optimizers.items()},
         "step": state.step,
         "seed": state.seed,
         "tally": state.tally,
@@ -112,6 +113,7 @@ def load_state(path: Path, state: State) -> None:
         if complaint := misfit(kept, optimizer):
             raise wrong(path, f"optimizer {name!r}" if name else "the optimizer", complaint)
         optimizer.load_state_dict(state_like(kept, optimizer))
+    state.idle = {n: kept for n, kept in tree["optimizers"].items() if n not in state.optimizers}
     state.step, state.seed = tree["step"], tree["seed"]
     device = next((t.device for t in state.model.parameters()), torch.device("cpu"))
     state.tally = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in tree["tally"].items()}
@@ -174,9 +176,18 @@ def load_module(path: Path, name: str, module: nn.Module) -> None:
     Raises:
         ValueError: The file is damaged, or its tensors are not the module's.
     """
+    fill(module, read_module(path, name), str(path))
+
+
+def read_module(path: Path, name: str) -> dict[str, Tensor]:
+    """The tensors of one module of a checkpointed state, by their names in it; {} where there is none.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
     tensors, _ = _read(path)
     prefix = f"modules/{name}/"
-    fill(module, {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}, str(path))
+    return {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
 
 
 def fill(module: nn.Module, tensors: Mapping[str, Tensor], source: str) -> None:

@@ -53,6 +53,7 @@ class State:
             and their number; a loss is summed times its terms.
         generator: What the current step draws from.
         waiting: What a checkpoint holds of modules that the step has not asked for yet.
+        idle: What it holds of optimizers that the step has not asked for yet.
         history: The rows of the run's history so far, for a step that looks at them.
     """
 
@@ -63,6 +64,7 @@ class State:
     tally: dict[str, float | Tensor] = field(default_factory=dict)
     generator: Generator = field(default_factory=Generator)
     waiting: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    idle: dict[str, Any] = field(default_factory=dict)
     history: Sequence[Mapping[str, Any]] = ()
 
     @property
@@ -94,6 +96,20 @@ class State:
                 module.load_state_dict(self.waiting.pop(name))
             self.modules[name] = module
         return self.modules[name]
+
+    def kept_optimizer(self, name: str, make: Callable[[], Optimizer]) -> Optimizer:
+        """The optimizer that a step keeps under a name of its own: made once, then part of every checkpoint.
+
+        Args:
+            name: Its name in the state.
+            make: What makes it, with the parameters that it moves.
+        """
+        if name not in self.optimizers:
+            optimizer = make()
+            if name in self.idle:
+                optimizer.load_state_dict(self.idle.pop(name))
+            self.optimizers[name] = optimizer
+        return self.optimizers[name]
 
     def features(self, batch: Batch) -> Tensor:
         """The first input of a batch as the catalog's model sees it."""

@@ -238,6 +238,9 @@ class Weighed(Sequence[Batch]):
 Taken = Callable[[Sequence[Batch]], Iterator[Batch]]
 """How an evaluation takes its batches."""
 
+Conclude = Callable[[State], dict[str, float]]
+"""``state -> metrics`` that a rule tells at the end of a training; leaves no trace."""
+
 Measure = Callable[[nn.Module, Sequence[Batch]], dict[str, float]]
 """``(model, held-out batches) -> further metrics of an evaluation``; leaves no trace."""
 
@@ -256,6 +259,7 @@ class Plan:
         minimized: The same in the unit in which a step minimizes it, which a track measures.
         tracks: Further measurements of every evaluation, by name, and the training part for them.
         measure_rule: What the rule adds to every evaluation.
+        conclude: What it tells at the end.
         training: The resolved options.
         dtype: The type of real tensors.
         device: Where batches go.
@@ -270,6 +274,7 @@ class Plan:
     minimized: Objective | None
     tracks: Tracks
     measure_rule: Measure
+    conclude: Conclude
     training: Training
     dtype: torch.dtype
     device: torch.device
@@ -335,22 +340,25 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
     def in_order(part: Examples, share: Share = ALL) -> InOrder:
         return InOrder(part, evaluation_batch(part, size), dtype=dtype, device=device, share=share)
 
-    source = make_sampler(examples["train"], size, data, training)
+    epochs, most = int(training.epochs or 0), training.max_steps
+    given: dict[str, Any] = {
+        "task": unweighed(task),  # of batches that have the weights
+        "domain": data.domain,
+        "examples": examples["train"],
+        "seed": int(training.seed or 0),
+        "scale": training.scale or "standard",
+        "cut": partial(make_sampler, batch_size=size, data=data, training=training),
+        "total_of": lambda per_epoch: epochs * per_epoch if most is None else most,
+    }
+    by_rule = partial(_of_rule, arguments)
+    source = by_rule("feed", given, lambda: make_sampler(examples["train"], size, data, training))
     if entry.whole and source.per_epoch > 1:
         raise ValueError(f"{entry.name} takes all {count} examples at once: set --batch-size all, got {size}")
-    epochs = int(training.epochs or 0) * source.per_epoch
-    total = epochs if training.max_steps is None else training.max_steps
+    total: int = given["total_of"](source.per_epoch)
     held = {name: in_order(part, world()) for name, part in examples.items() if name != "train" and len(part)}
-    divided = unweighed(task)  # of batches that have the weights
-    given = {
-        "task": divided,
-        "domain": data.domain,
-        "total_steps": total,
-        "teacher": teacher_of(training),
-        "model": state.core,
-    }
+    given |= {"total_steps": total, "teacher": teacher_of(training), "model": state.core}
     scale = scale_of(state.model)
-    minimized = standardized_loss(objective_of(entry, divided), scale)
+    minimized = standardized_loss(objective_of(entry, given["task"]), scale)
     moving = moving_objective(minimized, task, data, training)
     if training.schedule == "plateau" and entry.optimizers and ("val" not in held or objective is None):
         raise ValueError("the schedule plateau watches the validation loss: nothing is held out")
@@ -363,7 +371,8 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
         objective=objective,
         minimized=minimized,
         tracks=tracks_of(training, lambda: Weighed.of(in_order(examples["train"]), task)),
-        measure_rule=_measure_of(arguments, {"task": task, "domain": data.domain}),
+        measure_rule=by_rule("measure", {**given, "task": task}, lambda: lambda model, batches: {}),
+        conclude=by_rule("conclude", {**given, "task": task}, lambda: lambda state: {}),
         training=training,
         dtype=dtype,
         device=device,
@@ -406,15 +415,16 @@ def factory_of(entry: Entry, rule: str) -> Any:
     return resolve(row.step)
 
 
-def _measure_of(arguments: Mapping[str, Any], given: Mapping[str, Any]) -> Measure:
-    """What the rule of a training adds to every evaluation."""
+def _of_rule(
+    arguments: Mapping[str, Any], field: str, given: Mapping[str, Any], otherwise: Callable[[], Any]
+) -> Any:
+    """What the rule of a training makes beside its step, by a factory that its row names in a field."""
     rule = find(rules(), arguments["rule"], "rule") if arguments["rule"] else None
-    if rule is None or not rule.measure:
-        return lambda model, batches: {}
-    factory = resolve(rule.measure)
+    if rule is None or not getattr(rule, field):
+        return otherwise()
+    factory = resolve(getattr(rule, field))
     options = {name: arguments["step"][name] for name in user_options(factory) if name in arguments["step"]}
-    measure: Measure = call_with(factory, given, options, f"the measure of {rule.name}")
-    return measure
+    return call_with(factory, given, options, f"the {field} of {rule.name}")
 
 
 def _step(

@@ -385,7 +385,7 @@ def _finished(job: Job, progress: Progress | None, hooks: Sequence[Hook], stop: 
     if reason == INTERRUPTED:
         raise KeyboardInterrupt(f"saved after {state.step} of {plan.total} steps: {_later(job)}")
     wait()  # until the checkpoint that is judged lies there
-    run.record_metrics(plan.evaluate_held_out(load(run).to(device_of(state.model))))
+    run.record_metrics(plan.evaluate_held_out(load(run).to(device_of(state.model))) | plan.conclude(state))
     return run
 
 

@@ -487,6 +487,8 @@ def facts_of(subject: Subject) -> dict[str, Fact]:
     }
     if subject.train:
         facts["training examples"] = _examples(subject.train)
+    if len(subject.ood):
+        facts["examples of another source"] = _examples(subject.ood)
     if subject.class_names:
         facts["classes"] = len(subject.class_names)
     if parameters:

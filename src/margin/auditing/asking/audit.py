@@ -13,6 +13,7 @@ from margin.auditing.asking.answers import FAIL_ON, Audit, Progress, ask
 from margin.auditing.asking.named import claims_named
 from margin.auditing.asking.requirements import requirement_of
 from margin.auditing.asking.reuse import Earlier, earlier_of
+from margin.auditing.subject.other_source import with_other_source
 from margin.auditing.subject.predictions import (
     is_estimator,
     subject_of_predictions,
@@ -39,7 +40,7 @@ TRYING = 1 / 8
 """The part of the budget that is for finding out what a module does besides answering."""
 
 
-# 16 parameters: the model, its data and how both are read; what is asked, required and allowed
+# 17 parameters: the model, its data and how both are read; what is asked, required and allowed
 def audit(
     model: Any = None,
     data: Any = None,
@@ -53,6 +54,7 @@ def audit(
     predictions: Any = None,
     targets: Any = None,
     reference: nn.Module | Run | str | Path | None = None,
+    ood: Any = None,
     require: Sequence[str] = (),
     fail_on: Sequence[str] = FAIL_ON,
     minutes: float = MINUTES,
@@ -81,6 +83,8 @@ def audit(
         targets: The truth of the predictions.
         reference: Reference model: a second one of the same kind, a run for a run or a module for a module,
             for claims that compare two.
+        ood: Examples of another source (out of distribution), of which the model should be less sure: inputs
+            alone, or what held-out data may be; targets are not read. Of a run a path or a name too.
         require: What is required of the model, as ``accuracy>=.9`` or ``linf.sandwich@.1>=.5``; the claims
             that this names are asked too.
         fail_on: The verdicts by which ``audit.failed``, beside a requirement that is not met.
@@ -118,8 +122,8 @@ def audit(
         earlier=None if reuse is None else earlier_of(reuse),
     )
     if predictions is not None or targets is not None:
-        if model is not None or data is not None:
-            raise ValueError("predictions stand in place of a model and data: leave out both")
+        if model is not None or data is not None or ood is not None:
+            raise ValueError("predictions stand in place of a model and data: leave out both, and ood")
         numbers = subject_of_predictions(predictions, targets, task=task, class_names=tuple(class_names))
         return put(numbers, title="predictions")
     if isinstance(model, Estimator):
@@ -127,12 +131,13 @@ def audit(
             raise ValueError(
                 "an estimator knows its task and has no reference model: leave out task and reference"
             )
-        return put(subject_of_estimator(model, data, train=train, domain=domain), title=type(model).__name__)
+        asked = subject_of_estimator(model, data, train=train, domain=domain)
+        return put(_beside(asked, ood), title=type(model).__name__)
     if is_estimator(model) and not isinstance(model, Run | Subject):
         if task or reference is not None or output is not None:
             raise ValueError("an estimator knows its task and its outputs: leave out task, reference, output")
         asked = subject_of_predictor(model, data, train=train, domain=domain, class_names=class_names)
-        return put(asked, title=type(model).__name__)
+        return put(_beside(asked, ood), title=type(model).__name__)
     _check_kind(model)
     if isinstance(model, str | Path):
         model = Run(model)
@@ -157,9 +162,10 @@ def audit(
         if isinstance(reference, nn.Module):
             raise ValueError("reference must be a run where the model is one: got a module")
         subject = subject_of_run(model, data, None if reference is None else Run(_path(reference)))
+        subject = _beside(subject, ood, model)
         return put(subject, title=title, facts=facts, history=subject.history)
     if isinstance(model, Subject):
-        return put(model)
+        return put(_beside(model, ood))
     if data is None:
         raise ValueError("a module is audited on held-out data: give them as (x, y)")
     if not (reference is None or isinstance(reference, nn.Module)):
@@ -175,8 +181,13 @@ def audit(
         output=output,
         seconds=60 * minutes * TRYING,
     )
-    second = _second(model, reference)
+    second, subject = _second(model, reference), _beside(subject, ood)
     return put(replace(subject, reference_model=None if second is None else alike(subject.model, second)))
+
+
+def _beside(subject: Subject, ood: Any, run: Run | None = None) -> Subject:
+    """The subject with the examples of another source, where they are given."""
+    return subject if ood is None else with_other_source(subject, ood, run)
 
 
 def verdicts_named(names: str | Sequence[str]) -> tuple[Verdict, ...]:

@@ -91,6 +91,8 @@ def _seen_of(subject: Subject) -> "_Digests":
     seen.add((subject.class_names, subject.feature_names, subject.label_names))
     seen.add(json.dumps(dict(subject.encoding), default=str, sort_keys=True))
     seen.add(json.dumps([dict(row) for row in subject.history], default=str))
+    if len(subject.ood):
+        seen.add(_fingerprint(subject.ood))
     return seen
 
 

@@ -47,6 +47,13 @@ ECE, BINARY_ECE = "theory/calibration.ece", "theory/calibration.binary_ece"
 
 TEMPERATURE = "theory/calibration.temperature"
 
+FOREIGN = "theory/predictive.out_of_distribution"
+
+UNSURE = ("predictive entropy", "predictive variance")
+
+TELLS = 0.9
+"""Share of pairs from which an uncertainty tells another source from its own."""
+
 NOTICED = 0.01
 """Calibration error that matters to nobody."""
 
@@ -121,6 +128,25 @@ def _intervals(evidence: Evidence) -> list[Sentence]:
     todo = f"They are too {'narrow' if narrow else 'wide'}: scale them on examples not used here."
     level: Level = "bad" if share.above < MISSED else "warn"
     return [Sentence("probabilities", level, f"{text}, not 0.95.", todo, (INTERVALS,))]
+
+
+def foreign(evidence: Evidence) -> list[Sentence]:
+    """Whether the model is less sure of another source's examples than of its own."""
+    area = evidence.number(FOREIGN, *UNSURE)
+    if area is None:
+        return []
+    text = f"in {area.text} of all pairs an example of the other source has the larger {area.label}."
+    todo, level = "", asserted("good", [area])
+    if area.above < HALF:
+        level, text = "bad", f"Surer of the other source than of its own: {text}"
+        todo = "Do not take its confidence for a sign that an input is like its own."
+    elif area.below > TELLS:
+        text = f"Less sure of the other source than of its own: {text}"
+    else:
+        part = "Only in part less" if area.below > HALF else "Not known to be less"
+        level, text = "warn", f"{part} sure of the other source than of its own: {text}"
+        todo = "Test for foreign inputs before it is asked."
+    return [Sentence("probabilities", level, text, todo, (FOREIGN,))]
 
 
 def _compared(gain: Number, worse: str, simpler: str, unit: float = MUCH) -> tuple[Level, str, str]:

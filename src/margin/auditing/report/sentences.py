@@ -19,7 +19,7 @@ from margin.auditing.report.performance import (
     once_right,
     right,
 )
-from margin.auditing.report.rivals import probabilities
+from margin.auditing.report.rivals import foreign, probabilities
 from margin.auditing.report.table import elements, measured, promise, reasons, unit
 from margin.core.catalog import QUESTIONS
 from margin.core.findings import Finding, Verdict
@@ -74,6 +74,7 @@ def sentences(audit: Audit) -> list[Sentence]:
         masks = segmented(evidence)  # in place of a recall of pixels
         others = (s for s in fails(evidence) if not masks or s.claims != (RECALL,))
         made += [*probabilities(evidence), *masks, *others, *moves(evidence)]
+    made += foreign(evidence)
     spoken = {name for s in made if s.level in ("bad", "warn") for name in s.claims}
     spoken |= {LABEL_ORDER} if moved else set()
     made += grave(audit, spoken)

@@ -26,6 +26,7 @@ from margin.engine.runs import Run, load
 from margin.nn.preprocessed import dtype_of
 from margin.runs.run_data import is_own, opened_as, reopen_data
 from margin.runs.sampling import with_texts
+from margin.theory.bounds.certificate import posterior_of_run
 
 
 def subject_of_run(run: Run, data: Any = None, reference: Run | None = None) -> Subject:
@@ -46,10 +47,8 @@ def subject_of_run(run: Run, data: Any = None, reference: Run | None = None) -> 
     record = run.record
     entry = run.entry
     task = resolve(entry.task)
-    objective = objective_of(entry, task)
-    if objective is None:
-        objective = without_loss
-    elif entry.objective:
+    objective = objective_of(entry, task) or without_loss
+    if entry.objective:
         objective = same_noise(objective)
     model = load(run)
     assumed = list(record["data"]["notes"]) if is_held_out(run, data) else []
@@ -80,6 +79,7 @@ def subject_of_run(run: Run, data: Any = None, reference: Run | None = None) -> 
         vocabulary=tuple(record["data"]["encoding"].get("vocabulary", ())),
         history=tuple(with_texts(run)),
         initial=load(run, "initial") if run.begun else None,
+        certified=posterior_of_run(run, model),
         reference_model=None if reference is None else _second(run, reference),
         groups="" if getattr(test, "groups", None) is None else record["data"]["encoding"]["group"]["column"],
     )

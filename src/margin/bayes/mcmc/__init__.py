@@ -8,6 +8,7 @@ WELLING = "Welling and Teh 2011, Equation 4; Chen, Fox and Guestrin 2014, Equati
 CHAIN = Need(
     "a network whose weights were sampled by chains", model="margin.bayes.mcmc.posterior:SampledPosterior"
 )
+FEW = Need("at most 64 weights", "margin.bayes.mcmc.stationary:is_small")
 DRAWS = Need("four draws of each chain", "margin.bayes.mcmc.claims:has_draws")
 
 # fmt: off
@@ -48,6 +49,18 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("bayes/hmc.reversibility", ".claims:reversed_trajectory", ".claims:demo",
         "Is a leapfrog trajectory on this posterior reversible?", "Neal 2011, Section 2.3",
         needs=(CHAIN, TRAINING, DRAWS), by_name=KNOWN, cost=Cost(100, "train"), covers=("mcmc.hmc",)),
+    Claim("bayes/hmc.volume", ".stationary:volume", ".claims:demo",
+        "Does a leapfrog trajectory on this posterior keep the volume of phase space?",
+        "Neal 2011, Section 2.3", needs=(CHAIN, TRAINING, FEW), by_name=KNOWN, cost=Cost(2000, "train"),
+        covers=("mcmc.hmc",)),
+    Claim("bayes/sgld.stationary_variance", ".stationary:overdamped", ".claims:demo",
+        "SGLD: is its variance that of the posterior times 1 / (1 - step x curvature / 4)?",
+        "Welling and Teh 2011, Equation 4", needs=(CHAIN, DRAWS), by_name=KNOWN, cost=Cost(0),
+        covers=("mcmc.sgld",)),
+    Claim("bayes/langevin.stationary_variance", ".stationary:underdamped", ".claims:demo",
+        "Underdamped Langevin dynamics: is its variance that of the recursion of its moments?",
+        "Chen, Fox and Guestrin 2014, Equation 15", needs=(CHAIN, DRAWS), by_name=KNOWN, cost=Cost(0),
+        covers=("mcmc.langevin",)),
     Claim("bayes/hmc.detailed_balance", ".claims:balance", ".claims:demo",
         "Is the rule of Metropolis and Hastings in detailed balance, and the inverted ratio not?",
         "Hastings 1970, Section 2; Levin and Peres 2017, Proposition 1.20",

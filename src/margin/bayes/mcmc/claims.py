@@ -97,7 +97,8 @@ def divergences(subject: Subject) -> Finding:
     )
 
 
-def _energy(subject: Subject) -> Any:
+def posterior_energy(subject: Subject) -> Any:
+    """The energy of the weights given all training examples."""
     core: Any = core_of(subject.model)
     rows = training_rows(subject)
     y = rows.targets
@@ -115,7 +116,7 @@ def reversed_trajectory(subject: Subject) -> Finding:
     Reference: Neal 2011, Section 2.3.
     """
     core: Any = core_of(subject.model)
-    energy = _energy(subject)
+    energy = posterior_energy(subject)
     start = point_at(energy, core.positions)
     inverse, step = core.adaptation.inverse, core.adaptation.step(False)
     draw = Generator().manual_seed(0)
@@ -150,7 +151,7 @@ def balance(subject: Subject) -> Finding:
     draws = core.draws[: int(core.taken)].flatten(0, 1)
     states = draws[torch.linspace(0, len(draws) - 1, STATES).long()]
     with torch.no_grad():
-        energy = _energy(subject)(states)
+        energy = posterior_energy(subject)(states)
     law = (-energy).softmax(0).clamp_min(1e-12)
     law = law / law.sum()
     Q = torch.rand(STATES, STATES, generator=Generator().manual_seed(0), dtype=torch.float64)

@@ -1,12 +1,24 @@
 """Bounds of a risk from a sample: for one classifier, for many, for a law over them."""
 
-from margin.core.catalog import KNOWN, LABELS, ONE_LABEL, PROBABILITIES, TWO_EXAMPLES, Claim, Cost, Part
+from margin.core.catalog import (
+    CERTIFIED,
+    KNOWN,
+    LABELS,
+    ONE_LABEL,
+    PROBABILITIES,
+    TWO_EXAMPLES,
+    Claim,
+    Cost,
+    Part,
+    Rule,
+)
 
 # fmt: off
 
 LANGFORD_2005 = "Langford 2005, Theorem 3.3 and Corollary 4.2"
 MAURER_2004 = "Maurer 2004, Theorem 5"
 DEVROYE_1996 = "Devroye, Gyorfi and Lugosi 1996, Theorem 12.5"
+PEREZ_ORTIZ_2021 = "Perez-Ortiz, Rivasplata, Shawe-Taylor and Szepesvari 2021"
 DONSKER_1975 = "Donsker and Varadhan 1975; Boucheron, Lugosi and Massart 2013, Corollary 4.15"
 
 PARTS: tuple[Part, ...] = (
@@ -37,7 +49,7 @@ PARTS: tuple[Part, ...] = (
         f"McAllester 1999, Theorem 1; {MAURER_2004}", covers=("slt.pac_bayes",)),
     Part("theory/pac_bayes_quadratic", "function", ".pac_bayes:pac_bayes_quadratic",
         "PAC-Bayes solved for the root of the risk: smooth, and tight at small risks.",
-        "Perez-Ortiz, Rivasplata, Shawe-Taylor and Szepesvari 2021, Section 4", covers=("slt.pac_bayes",)),
+        f"{PEREZ_ORTIZ_2021}, Section 4", covers=("slt.pac_bayes",)),
     Part("theory/catoni_bound", "function", ".pac_bayes:catoni",
         "PAC-Bayes in the linear form, with a slope that was fixed beforehand.",
         "Catoni 2007, Theorem 1.2.6", covers=("slt.pac_bayes",)),
@@ -46,12 +58,25 @@ PARTS: tuple[Part, ...] = (
         DONSKER_1975, covers=("slt.change_of_measure",)),
 )
 
+RULES: tuple[Rule, ...] = (
+    Rule("theory/pac_bayes", ".posterior:pac_bayes",
+        "Descent of a law over the weights on a bound of its own risk; ends with a risk certificate",
+        f"{PEREZ_ORTIZ_2021}, Sections 5 and 6", last=True,
+        unused=("patience", "average", "average_start", "init_from", "strategy"),
+        feed=".posterior:feed", conclude=".certificate:certificate", covers=("slt.pac_bayes",)),
+)
+
 CLAIMS: tuple[Claim, ...] = (
     Claim("theory/bounds.ladder", ".ladder:ladder", ".ladder:demo",
         "Bounds of the risk: at most how often is it wrong on new examples, by each theorem?",
         f"{LANGFORD_2005}; Hoeffding 1963, Theorem 1", needs=(ONE_LABEL, TWO_EXAMPLES),
         cost=Cost(2, part="answered"), question="memorized", figure=".figures:rungs",
         covers=("slt.generalisation_gap", "slt.pac")),
+    Claim("theory/bounds.certificate", ".certificate:held_out_risk", ".certificate:demo",
+        "Risk certificate: does a law over the weights err as rarely as it was certified?",
+        f"{PEREZ_ORTIZ_2021}, Section 6.1; Langford and Caruana 2002, Theorem 2.5",
+        needs=(ONE_LABEL, TWO_EXAMPLES, CERTIFIED), cost=Cost(32), question="memorized",
+        covers=("slt.pac_bayes",)),
     Claim("theory/bounds.coverage", ".claims:coverage", ".claims:demo",
         "Confidence bounds: do they hold as often as they say, of all samples?",
         f"{LANGFORD_2005}; Hoeffding 1963, Theorem 1", needs=(LABELS,), by_name=KNOWN, covers=("slt.pac",)),

@@ -113,27 +113,44 @@ def catoni(
     return (torch.expm1(-slope * in_unit(risk) - grant) / math.expm1(-slope)).clamp(max=1.0)
 
 
-def averaged_risk(errors: Float[Tensor, " draws"], n: int, delta: float = 0.01) -> Float[Tensor, ""]:
+def averaged_risk(
+    errors: Float[Tensor, " draws"],
+    n: int,
+    delta: float = 0.01,
+    *,
+    sizes: Float[Tensor, " draws"] | None = None,
+) -> Float[Tensor, ""]:
     r"""An upper bound of the mean error of Q on the sample, from a few classifiers drawn from Q.
 
     .. math:: \mathrm{kl}^{-1}\big(\bar r, \ln(2/\delta) / m\big)
 
     with r-bar the mean over m draws. It fails with probability delta at most; that of the bound is added.
+    Draws may each answer a part of the sample: then r-bar weighs them by their sizes, and m is the sum of the
+    sizes by the largest, since E exp(s w X) <= (E exp(s X))^w for w <= 1 and the logarithm of 1 - p + p e^s
+    is concave in p.
 
     Args:
-        errors: The share of errors of each draw on the sample, in [0, 1].
+        errors: The share of errors of each draw on the sample or on its part of it, in [0, 1].
         n: Examples of the sample, of which each error is a share.
         delta: Probability that it fails.
+        sizes: Examples that each draw has answered, > 0, all parts so that each example is answered equally
+            often; None where each answers all.
 
     Raises:
         ValueError: A number is out of range, or there is no draw.
 
-    Reference: Langford and Caruana 2002, Theorem 2.5.
+    Reference: Langford and Caruana 2002, Theorem 2.5; Hoeffding 1963, Theorem 1, of draws that differ.
     """
     check_sample(n, delta)
     if not errors.numel():
         raise ValueError("at least one classifier must be drawn: got none")
-    return kl_upper(errors.double().mean(), torch.tensor(math.log(2 / delta) / errors.numel()))
+    sizes = torch.ones_like(errors) if sizes is None else sizes
+    if not bool((sizes > 0).all()):
+        raise ValueError(f"sizes must be above 0: got {float(sizes.min()):g}")
+    total = sizes.double().sum()
+    draws = total / sizes.max()
+    mean = (errors.double() @ sizes.double() / total).clamp(max=1.0)
+    return kl_upper(mean, math.log(2 / delta) / draws)
 
 
 def gaussian_kl(

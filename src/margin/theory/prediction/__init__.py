@@ -25,6 +25,11 @@ SEVERAL_LABELS = Need("several labels an example",
     "margin.theory.prediction.multilabel:has_several_labels")
 LAWS = Need("a model that states the law of each real value",
     "margin.theory.prediction.intervals:states_laws", of="model")
+SOURCES = "margin.theory.behavior.other_source"
+OTHER_SOURCE = Need("examples of another source (--ood FILE, in Python ood=) that are answered one by one",
+    f"{SOURCES}:has_other_source")
+UNSURE = Need("class probabilities of each example, or a model that states the law of a value",
+    f"{SOURCES}:is_unsure", of="model")
 GNEITING_2007 = "Gneiting, Balabdaoui and Raftery 2007, Sections 2 and 3"
 REAL_VALUES = Need("predictions of real values", "margin.theory.prediction.residuals:has_values")
 FEATURES = Need("one row of at most 200 real features an example",
@@ -145,6 +150,11 @@ CLAIMS: tuple[Claim, ...] = (
         "Calibration of quantiles: do values lie below a quantile as often as its level says?",
         f"{GNEITING_2007}; Massart 1990, Corollary 1", needs=(LAWS, TWO_EXAMPLES),
         figure=".figures:quantiles", cost=Cost(20), question="probabilities"),
+    Claim("theory/predictive.out_of_distribution",
+        f"{SOURCES}:out_of_distribution", f"{SOURCES}:demo",
+        "Out of distribution: is the model less sure of another source's examples than of held-out ones?",
+        f"Hendrycks and Gimpel 2017, Section 2; {DELONG}", needs=(OTHER_SOURCE, UNSURE, TWO_EXAMPLES),
+        figure=".figures:sources", cost=Cost(2), question="probabilities"),
     Claim("theory/failures.segments", ".failures:segments", ".failures:segments_demo",
         "Segments: in which range of a feature does the model err most, and by how much more than elsewhere?",
         "Newcombe 1998, Section 2 (a difference of proportions); Cox 1975, Section 2 (one half chooses)",

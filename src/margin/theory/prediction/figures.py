@@ -139,6 +139,25 @@ def quantiles(axes: "Axes", finding: Finding) -> str:
     return "share of held-out values below each quantile of their law, beside the diagonal of right laws"
 
 
+def sources(axes: "Axes", finding: Finding) -> str:
+    """How the uncertainty is distributed over the held-out examples and those of the other source."""
+    found = [curve(finding, name) for name in ("held-out", "other")]
+    own, other = (None if each is None else each[each.isfinite()] for each in found)
+    if own is None or other is None or not len(own) or not len(other):
+        return ""
+    every = torch.cat((own, other))
+    low, high = float(every.min()), float(every.max())
+    edges = torch.linspace(low, high if high > low else low + 1, 31, dtype=torch.float64)
+    for values, color, name in ((own, SERIES[0], "held-out"), (other, SERIES[2], "other source")):
+        share = torch.histogram(values.double(), edges)[0] / len(values)
+        axes.stairs(share, edges, color=color, fill=True, alpha=0.25)
+        axes.stairs(share, edges, color=color, linewidth=1.4, label=name)
+    axes.set(xlabel=finding.labels[0] if finding.labels else "uncertainty", ylabel="share of the examples")
+    axes.set_ylim(0, None)
+    axes.legend()
+    return "how the uncertainty of the held-out examples and of those of the other source is distributed"
+
+
 def suspects(axes: "Axes", finding: Finding) -> str:
     """The probability of the likelier class over that of the label, a dot a suspected label."""
     x, y = curve(finding, "probability of given"), curve(finding, "probability of likely")
