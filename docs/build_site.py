@@ -15,6 +15,7 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
+import gallery  # noqa: E402
 import reference  # noqa: E402
 
 from benchmarks.page import page  # noqa: E402
@@ -49,14 +50,21 @@ def main(out: Path) -> None:
     """Build the site into a folder."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "source"
-        shutil.copytree(HERE, source, ignore=shutil.ignore_patterns("results", "audits", "*.py"))
+        shutil.copytree(HERE, source, ignore=shutil.ignore_patterns("results", "audits", "models", "*.py"))
         for name, text in {"commands": commands(), "catalog": catalog(), "results": page()}.items():
             (source / f"{name}.md").write_text(text)
         chapters = theorems.write(source / "theorems", tables.claims())
+        pages = {
+            claim: f"../../theorems/{chapter.name}/{theorems.page_of(claim)}.md"
+            for chapter in theorems.chapters()
+            for claim in chapter.sections
+        }
+        areas = gallery.write(source / "models", pages)
         names = reference.write(source / "reference")
         captions = {
             **PAGES,
             "Theorems": [f"theorems/{name}" for name in chapters],
+            "Models": [f"models/{area}" for area in areas],
             "Reference": [f"reference/{name}" for name in names],
         }
         contents = "".join(

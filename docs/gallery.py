@@ -29,7 +29,9 @@ FIGURES = re.compile(r"^```text measured\n(.*?)^```\n?", re.DOTALL | re.MULTILIN
 
 def areas() -> list[str]:
     """The areas that have a file, in the order of the catalog."""
-    return [a for a in dict.fromkeys(name.partition("/")[0] for name in models()) if (HERE / f"{a}.md").exists()]
+    return [
+        a for a in dict.fromkeys(name.partition("/")[0] for name in models()) if (HERE / f"{a}.md").exists()
+    ]
 
 
 def write(folder: Path, chapters: dict[str, str]) -> list[str]:
@@ -47,7 +49,10 @@ def write(folder: Path, chapters: dict[str, str]) -> list[str]:
             text = page(models()[name], written.title, written.text, chapters)
             (place / f"{name.partition('/')[2]}.md").write_text(text)
         names = [name.partition("/")[2] for name in chapter.sections]
-        lines = [f"- [{w.title}]({area}/{n}.md): {models()[f'{area}/{n}'].summary}" for n, w in zip(names, chapter.sections.values(), strict=True)]
+        lines = [
+            f"- [{w.title}]({area}/{n}.md): {models()[f'{area}/{n}'].summary}"
+            for n, w in zip(names, chapter.sections.values(), strict=True)
+        ]
         tree = "\n".join(f"{area}/{name}" for name in names)
         listed = "\n".join(lines)
         (folder / f"{area}.md").write_text(
@@ -66,7 +71,9 @@ def page(entry: Entry, title: str, text: str, chapters: dict[str, str]) -> str:
         parts.append(trained(entry, block[1], chapters))
     parts.append(options(entry))
     if named := FIGURES.search(text):
-        parts.append("## Measured\n\n" + "\n\n".join(figures(RESULTS / f"{n}.json") for n in named[1].split()))
+        parts.append(
+            "## Measured\n\n" + "\n\n".join(figures(RESULTS / f"{n}.json") for n in named[1].split())
+        )
     covers = f" Entries of the course: {', '.join(entry.covers)}." if entry.covers else ""
     parts.append(f"## Source\n\n{plain(entry.reference)}.{plain(covers)}")
     return "\n\n".join(parts) + "\n"
@@ -83,7 +90,9 @@ def trained(entry: Entry, block: str, chapters: dict[str, str]) -> str:
         for i, answer in enumerate(audit.answers)
         if answer.finding
     ]
-    return "\n\n".join([f"## On real data\n\n```python\n{block}```", cost(done), *found, asked(entry, done, chapters)])
+    return "\n\n".join(
+        [f"## On real data\n\n```python\n{block}```", cost(done), *found, asked(entry, done, chapters)]
+    )
 
 
 def cost(done: Run) -> str:
