@@ -48,6 +48,7 @@ def test_the_steps_of_the_exact_network_are_short_enough() -> None:
     assert found.labels == PATHS
     value = dict(zip(PATHS, torch.as_tensor(found.value).tolist(), strict=True))
     assert value["heun"] == 0
+    assert "here 50 of Heun's" in found.statement  # not four times 50: the chain has no more
     assert 0 < value["dpm++"] < value["ddim"] < 0.1
 
 

@@ -298,7 +298,8 @@ def steps(subject: Subject) -> Finding:
     core, x0 = asked(subject)
     count = min(core.schedule.steps, STOPS)
     x_T = torch.randn(DRAWN, *core.shape, generator=Generator().manual_seed(0)).to(x0)
-    fine = _own(core, "heun", x_T, min(core.schedule.steps, FINER * count))
+    most = min(core.schedule.steps, FINER * count)
+    fine = _own(core, "heun", x_T, most)
     scale = x0.flatten(1).double().var(0).sum().sqrt().cpu()
     values, errors = [], []
     for sampler in PATHS:
@@ -308,8 +309,8 @@ def steps(subject: Subject) -> Finding:
         errors.append(moved.std() / math.sqrt(DRAWN) / (2 * root).clamp_min(1e-300) / scale)
     return Finding(
         statement=f"From the same noise, samples of {count} steps tend with their number to those of the "
-        f"probability flow, here {FINER} times as many of Heun's: the root mean square distance, in standard "
-        "deviations of the examples.",
+        f"probability flow, here {most} of Heun's: the root mean square distance, in standard deviations of "
+        "the examples.",
         value=torch.stack(values),
         range=(0.0, math.inf),
         kind="estimate",
