@@ -1,23 +1,23 @@
 """The gallery: a page a model, from what is written in docs/models, its options, a training, its figures.
 
 A file of docs/models is an area's: sections ``## area/name: Title`` with the model's equation. A block
-``python trained`` makes a finished ``run`` on real data that the package brings, and an ``audit`` of it, whose
-pictures are the page's; a block ``text measured`` names results, one a line.
+``python trained`` makes a finished ``run`` on real data that the package brings, and an ``audit`` of it,
+whose pictures are the page's; a block ``text measured`` names results, one a line.
 """
 
 import inspect
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from docstring_parser import parse
 
+import margin
 from benchmarks.page import section as figures
 from benchmarks.record import RESULTS
 from margin.auditing.asking.answers import Audit
 from margin.auditing.book.chapters import parsed
-from margin.auditing.book.theorems import page_of, plain, run, shown
+from margin.auditing.book.theorems import plain, run, shown
 from margin.auditing.subject.trained import subject_of_run
 from margin.core.catalog import Entry, claims, models, resolve, user_options
 from margin.engine.runs import Run
@@ -97,9 +97,10 @@ def trained(entry: Entry, block: str, chapters: dict[str, str]) -> str:
 
 def cost(done: Run) -> str:
     """How many parameters were trained, and what 1,000 steps cost."""
-    count = sum(p.numel() for p in done.load().parameters())
+    count = sum(p.numel() for p in margin.load(done).parameters())
     row = done.history[-1]
-    return f"{count:,} parameters; {1000 * row['seconds'] / row['step']:.2g} seconds a 1,000 steps on one thread."
+    seconds = 1000 * row["seconds"] / row["step"]
+    return f"{count:,} parameters; {seconds:.2g} seconds a 1,000 steps on one thread."
 
 
 def asked(entry: Entry, done: Run, chapters: dict[str, str]) -> str:
