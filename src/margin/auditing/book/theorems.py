@@ -106,6 +106,8 @@ def shown(claim: Claim, finding: Finding, identifier: str) -> str:
     if part.plot:
         drawn += f"<figure>{part.plot}</figure>\n"
     lines = [plain(finding.statement), *map(plain, finding.remarks)]
+    if finding.failure:
+        lines.append(f"*failed*: {plain(finding.failure)}")
     lines.append(f"```{{raw}} html\n{drawn}</div>\n```")
     if finding.premises:
         lines.append("Premises:")
