@@ -367,6 +367,15 @@ def test_no_probabilistic_pca_is_more_likely_than_the_closed_form(dtype: torch.d
     assert broken.verdict is Verdict.VIOLATED
 
 
+def test_a_probabilistic_pca_without_noise_fails_and_is_said_to_fall_short_of_nothing() -> None:
+    subject = pca.ppca_demo()
+    with torch.no_grad():
+        core_of(subject.model).noise_variance.zero_()
+    finding = pca.likelihood(subject)
+    assert finding.verdict is Verdict.FAILED and "noise variance is 0" in finding.failure
+    assert "1 direction and" in finding.statement and "short" not in finding.statement
+
+
 def test_components_of_images_are_images() -> None:
     images = numbers(30, 12).reshape(30, 1, 3, 4)
     subject = learned(PCA(12, components=2), Batch((images,)), principal_components())

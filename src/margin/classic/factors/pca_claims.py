@@ -127,14 +127,17 @@ def likelihood(subject: Subject) -> Finding:
     S_values = singular_values(rows).square()
     spectrum = torch.cat((S_values, S_values.new_zeros(max(0, len(S) - len(S_values)))))
     most = most_likely(spectrum, W.shape[1])
+    dense = bool(value.isfinite())
+    short = f"; the model falls short of it by {max(0.0, float(most - value)):.2g}" if dense else ""
+    directions = f"{W.shape[1]} direction{'s' * (W.shape[1] != 1)}"
     return Finding(
-        statement=f"No Gaussian of {W.shape[1]} directions and even noise gives the training examples a "
-        f"larger mean log-likelihood than {float(most):.6g} nats; the model falls short of it by "
-        f"{max(0.0, float(most - value)):.2g}.",
+        statement=f"No Gaussian of {directions} and even noise gives the training examples a larger mean "
+        f"log-likelihood than {float(most):.6g} nats{short}.",
         value=value,
         unit="nats",
         range=(-math.inf, math.inf),
         high=most,
+        failure="" if dense else f"the likelihood is not finite; the noise variance is {float(noise):g}",
         tolerance=1e-9 * (1 + abs(float(most))) + eps * len(S),
         curves={"spectrum": spectrum} | _components(subject),
     )
