@@ -137,7 +137,7 @@ def test_search_finds_a_name_from_the_disk(site: Path, browser: Any) -> None:
     shown.close()
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [1280, 1100, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_page_is_shown_whole(site: Path, browser: Any, width: int, scheme: str) -> None:
     place = site / "theorems" / "perceptrons" / "perceptron-novikoff.html"
@@ -154,6 +154,8 @@ def test_a_page_is_shown_whole(site: Path, browser: Any, width: int, scheme: str
     assert pictures.count() == 1
     assert len(pictures.first.get_attribute("aria-label")) > 10
     assert shown.evaluate("document.scrollingElement.scrollWidth") <= width
+    text, beside = shown.locator("article p").nth(1).bounding_box(), shown.locator(".toc-drawer").bounding_box()
+    assert text["x"] + text["width"] <= max(beside["x"], 0) or beside["x"] >= width or beside["width"] == 0
     paper, ink = shown.evaluate(
         "[document.body, document.querySelector('h1')].map((e, i) =>"
         " getComputedStyle(e)[['backgroundColor', 'color'][i]].match(/\\d+/g).slice(0, 3).map(Number))"

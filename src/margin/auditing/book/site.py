@@ -1,6 +1,7 @@
 """A site of Markdown pages by Sphinx: searchable from the file system, without network, light and dark."""
 
 import io
+import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping
 from importlib.metadata import version
@@ -27,6 +28,16 @@ CONFIGURATION: Mapping[str, Any] = {
     "pygments_style": "friendly",
     "html_show_search_summary": False,  # a page from a disk may not read another
 }
+
+
+COMMANDS = {
+    r"\#": r"\text{#}", r"\dots": r"\ldots", r"\bar": r"\overline", r"\iff": r"\Leftrightarrow",
+    r"\tfrac12": r"\tfrac{1}{2}", r"\frac12": r"\frac{1}{2}",
+}  # fmt: skip
+"""Commands that docutils does not know, or a browser shows badly, and what stands for them."""
+
+ACCENT = re.compile(r"\\(hat|tilde|dot|ddot|overline|check)\s*(\{[^{}]*\}|\\[A-Za-z]+|[A-Za-z])(?=\s*[_^])")
+"""A letter with an accent that has an index: docutils would set the index below the letter."""
 
 
 def write_book(out: Path, names: Collection[str], told: Callable[[str], None] = lambda name: None) -> None:
@@ -114,9 +125,15 @@ def _write(translator: Any, node: Any, alone: bool) -> None:
     from docutils.utils.math.latex2mathml import tex2mathml
     from sphinx.util.logging import getLogger
 
-    formula = node.astext().replace(r"\#", r"\text{#}")
     try:
-        translator.body.append(tex2mathml(formula, as_block=alone))
+        translator.body.append(tex2mathml(legible(node.astext()), as_block=alone))
     except MathError as error:
         getLogger(__name__).warning("%s: %s", error, node.astext(), location=node)
     raise SkipNode
+
+
+def legible(formula: str) -> str:
+    """LaTeX as docutils sets it rightly: an accent with an index, the bar, dots, halves."""
+    for command, known in COMMANDS.items():
+        formula = re.sub(rf"{re.escape(command)}(?![A-Za-z])", known.replace("\\", "\\\\"), formula)
+    return ACCENT.sub(lambda m: rf"{{\{m[1]}{{{m[2].strip('{}')}}}{{}}}}", formula)

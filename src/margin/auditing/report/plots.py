@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 MOST_POINTS = 400
 """Points of a line: more than a page's pixels show nothing and weigh."""
 
+FEW_POINTS = 40
+"""Values by index up to which each is a point of its own: a line through them would say that they go on."""
+
 
 TEXTS = 6
 """Generated texts that are shown, from the first to the last."""
@@ -102,7 +105,7 @@ def _history(axes: "Axes", quantity: str, series: dict[str, tuple[list[float], l
 
 
 def lines(axes: "Axes", finding: Finding) -> str:
-    """Any curves: lines over the first, where it increases and has their length, else over position."""
+    """Any curves: lines over the first, where it increases and has their length, else few points by index."""
     curves = {name: c for name in finding.curves if (c := curve(finding, name.replace("_", " "))) is not None}
     curves = {name: c for name, c in curves.items() if c.ndim == 1}
     curves = {name: c for name, c in curves.items() if bool(c.isfinite().any())}
@@ -115,8 +118,10 @@ def lines(axes: "Axes", finding: Finding) -> str:
     for i, (name, c) in enumerate((others if over is not None else curves).items()):
         x = torch.arange(len(c)) if over is None else over
         keep = torch.linspace(0, len(c) - 1, min(len(c), MOST_POINTS)).round().long()
-        axes.plot(x[keep], c[keep], color=SERIES[i % len(SERIES)], label=name.replace("_", " "))
-    axes.set_xlabel(first.replace("_", " ") if over is not None else "position")
+        apart = over is None and len(c) <= FEW_POINTS  # values of things that lie in no order
+        style = {"marker": "o", "markersize": 4, "linestyle": ""} if apart else {}
+        axes.plot(x[keep], c[keep], color=SERIES[i % len(SERIES)], label=name.replace("_", " "), **style)
+    axes.set_xlabel(first.replace("_", " ") if over is not None else "index")
     if over is None or bool((over == over.round()).all()):
         whole_ticks(axes.xaxis)
     axes.legend()

@@ -71,7 +71,7 @@ PARTS: tuple[Part, ...] = (
 )
 
 CLAIMS: tuple[Claim, ...] = (
-    Claim("classic/perceptron.novikoff", ".claims:novikoff", ".claims:demo",
+    Claim("classic/perceptron.novikoff", ".claims:novikoff", ".claims:long_demo",
         "Does the mistake rule err at most (R / gamma)^2 times on the training examples?", NOVIKOFF_1962,
         by_name=KNOWN, needs=(LABELS, TRAINING, PERCEPTRON), cost=Cost(passes=100, part="train"),
         covers=("perceptron.novikoff",)),
