@@ -53,7 +53,7 @@ def volume(subject: Subject) -> Finding:
     """
     core = core_of(subject.model)
     energy, inverse = posterior_energy(subject), core.get_submodule("adaptation").get_buffer("inverse")
-    step = core.get_submodule("adaptation").step(False)  # type: ignore[operator]
+    step = core.get_submodule("adaptation").step(False)
     theta = core.get_buffer("positions")[:1]
     unit = torch.randn(theta.shape, generator=Generator().manual_seed(0), dtype=torch.float64)
     z = torch.cat((theta * inverse.rsqrt(), unit), 1)  # both of the size of 1
