@@ -72,7 +72,9 @@ RULES: tuple[Rule, ...] = (
         "Descent of a law over the weights on a bound of its own risk; ends with a risk certificate",
         f"{PEREZ_ORTIZ_2021}, Sections 5 and 6", last=True,
         unused=("patience", "average", "average_start", "init_from", "strategy"),
-        feed=".posterior:feed", conclude=".certificate:certificate", covers=("slt.pac_bayes",)),
+        feed=".posterior:feed", conclude=".certificate:certificate",
+        remark="predictions are those of the law's mean; its certificate speaks of networks drawn from it",
+        covers=("slt.pac_bayes",)),
 )
 
 CLAIMS: tuple[Claim, ...] = (
