@@ -27,18 +27,9 @@ JOURNEYS = (
     *("own_module", "unlabeled", "table", "series", "graph", "photographs", "masks", "text", "words"),
     *("transformers", "texts", "estimators", "gate", "notebook", "resuming"),
 )
+USE = "train audit robustness bounds sequences graphs generative processes sklearn verdicts course"
 PAGES = {
-    "Use": (
-        "train",
-        "audit",
-        "robustness",
-        "sequences",
-        "graphs",
-        "generative",
-        "processes",
-        "sklearn",
-        "verdicts",
-    ),
+    "Use": USE.split(),
     "Journeys": tuple(f"journeys/{name}" for name in JOURNEYS),
     "Look up": ("commands", "catalog", "results", "words", "parts"),
     "Add": ("add-model", "add-claim", "add-format"),

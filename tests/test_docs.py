@@ -5,6 +5,7 @@ commands, ``toml`` with entry points installs the module of tables it names, ``t
 """
 
 import contextlib
+import fnmatch
 import importlib
 import io
 import os
@@ -18,6 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from margin.auditing.book.chapters import ORDER
 from margin.cli import COMMANDS, main
 from margin.core import catalog
 
@@ -126,3 +128,23 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert "Float[Tensor" in (tmp_path / "reference" / "margin.classic.html").read_text()
     faults = [p.name for p in tmp_path.rglob("*.html") if "system-message" in p.read_text()]
     assert not faults
+
+
+def test_what_the_page_for_a_course_names_exists() -> None:
+    text = (ROOT / "docs" / "course.md").read_text()
+    rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) >= 13
+    names = {name.rpartition("/")[2] for name in catalog.models()}
+    sources = {name.rpartition("/")[2] for name, part in catalog.parts().items() if part.kind == "source"}
+    for _, models, chapter, command in rows:
+        assert set(re.findall(r"`(\w+)`", models)) <= names, models
+        (target,) = re.findall(r"theorems/(\w+)\.md", chapter)
+        assert target in ORDER
+        words = shlex.split(command.strip().strip("`"))
+        assert words[:1] == ["margin"]
+        assert words[1] in COMMANDS
+        if words[1] == "train":
+            assert words[2] in names
+            assert words[3] in sources
+        elif words[1] == "claims":
+            assert fnmatch.filter(catalog.claims(), words[2])

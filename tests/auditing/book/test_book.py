@@ -154,7 +154,10 @@ def test_a_page_is_shown_whole(site: Path, browser: Any, width: int, scheme: str
     assert pictures.count() == 1
     assert len(pictures.first.get_attribute("aria-label")) > 10
     assert shown.evaluate("document.scrollingElement.scrollWidth") <= width
-    text, beside = shown.locator("article p").nth(1).bounding_box(), shown.locator(".toc-drawer").bounding_box()
+    text, beside = (
+        shown.locator("article p").nth(1).bounding_box(),
+        shown.locator(".toc-drawer").bounding_box(),
+    )
     assert text["x"] + text["width"] <= max(beside["x"], 0) or beside["x"] >= width or beside["width"] == 0
     paper, ink = shown.evaluate(
         "[document.body, document.querySelector('h1')].map((e, i) =>"
