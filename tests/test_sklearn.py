@@ -541,3 +541,23 @@ def test_a_regressor_is_audited_in_its_own_units() -> None:
         margin.audit(MarginRegressor(), (X, y))
     with pytest.raises(ValueError, match="an estimator is audited on held-out rows"):
         margin.audit(own)
+
+
+def test_a_models_own_step_takes_its_options() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2))
+    y = X[:, 0] + 0.1 * rng.normal(size=40)
+    options = {"base": "feedforward/mlp", "base_options": {"hidden": [3]}, "learn": "none"}
+    few, many = (
+        MarginRegressor("bayes/laplace", options=options, step={"epochs": n, "rounds": 1}, random_state=0)
+        for n in (1, 60)
+    )
+    assert few.fit(X, y).score(X, y) < 0.7 < 0.9 < many.fit(X, y).score(X, y)
+    assert many.predict(X, return_std=True)[1].shape == (40,)
+    assert clone(many).step == {"epochs": 60, "rounds": 1}
+    for step, message in (
+        ({"depth": 3}, "depth"),
+        ({"epochs": 0}, "at least 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            MarginRegressor("bayes/laplace", options=options, step=step).fit(X, y)

@@ -163,11 +163,10 @@ def plain(value: Any) -> Any:
 
 @by_argument()
 def trained(
-    entry: Entry, data: Data, options: Mapping[str, Any], training: Training
+    entry: Entry, data: Data, arguments: Mapping[str, Any], training: Training
 ) -> tuple[nn.Module, list[float], int]:
     """The trained module, the mean loss of each epoch, and the number of epochs; the run is removed."""
     losses: list[tuple[float, float]] = []
-    arguments = {"options": options, "step": {}, "rule": ""}
     with ONE_AT_A_TIME, tempfile.TemporaryDirectory() as folder:
         job = prepare(entry.name, data, arguments, training, Path(folder) / "run")
         plan = replace(job.plan, step=recording(job.plan.step, losses))
@@ -203,6 +202,7 @@ class _Estimator(BaseEstimator):
     batch_size: Amount | None
     lr: float | None
     training: Mapping[str, Any] | None
+    step: Mapping[str, Any] | None
     shape: Sequence[int] | None
     validation_fraction: float
     missing: Missing
@@ -267,18 +267,17 @@ class _Estimator(BaseEstimator):
         shape = weighted_rows.shape_of(self.shape, X.shape[1])
         rows = weighted_rows.rows_of(X, targets, weight, shape)
         classes = len(getattr(self, "classes_", ()))
-        plainly, share = training.scale == "none", self.validation_fraction
-        data, preprocess = weighted_rows.data_of_rows(
-            rows, classes, share, seed, as_it_is=plainly, missing=self.missing
-        )
-        core, self.loss_curve_, self.n_iter_ = trained(entry, data, plain(mapping(self.options)), training)
+        read = {"as_it_is": training.scale == "none", "missing": self.missing}
+        data, preprocess = weighted_rows.data_of_rows(rows, classes, self.validation_fraction, seed, **read)
+        given = {name: plain(mapping(getattr(self, name))) for name in ("options", "step")} | {"rule": ""}
+        core, self.loss_curve_, self.n_iter_ = trained(entry, data, given, training)
         self.input_shape_ = shape
         self.module_: nn.Module = Preprocessed(preprocess, core).double().eval()
 
     def _training(self, entry: Entry, seed: int) -> Training:
         """The options of the training."""
-        for what, given in (("options", self.options), ("training", self.training)):
-            if given is not None and not isinstance(given, Mapping):
+        for what in ("options", "step", "training"):
+            if not isinstance(given := getattr(self, what), Mapping | None):
                 raise ValueError(f"{what} must be a dict: got {given!r}")
         options = mapping(self.training)
         for name in options:
@@ -322,6 +321,7 @@ class MarginClassifier(ClassifierMixin, _Estimator):
         lr: Learning rate; the model's default if not given.
         training: Further options of :class:`margin.Training`, by name. ``patience`` is 0 where
             nothing is held out, ``precision`` float64 where a model is solved exactly.
+        step: Options of the model's own step, by name, as ``{"leapfrog_steps": 10}`` of Hamiltonian chains.
         shape: (channels, height, width) of the image that a row holds, for models of images.
         validation_fraction: Share of the rows that is held out: the weights of the least validation loss
             are kept, and the model's own ``patience`` stops the training. 0 holds nothing out.
@@ -342,7 +342,7 @@ class MarginClassifier(ClassifierMixin, _Estimator):
         feature_names_in_: Their names, where all of them are strings.
     """
 
-    def __init__(  # 11 parameters: those that scikit-learn's searches and clones set by name
+    def __init__(  # 12 parameters: those that scikit-learn's searches and clones set by name
         self,
         model: str = "feedforward/mlp",
         *,
@@ -351,6 +351,7 @@ class MarginClassifier(ClassifierMixin, _Estimator):
         batch_size: Amount | None = None,
         lr: float | None = None,
         training: Mapping[str, Any] | None = None,
+        step: Mapping[str, Any] | None = None,
         shape: Sequence[int] | None = None,
         validation_fraction: float = 0.0,
         missing: Missing = "error",
@@ -363,6 +364,7 @@ class MarginClassifier(ClassifierMixin, _Estimator):
         self.batch_size = batch_size
         self.lr = lr
         self.training = training
+        self.step = step
         self.shape = shape
         self.validation_fraction = validation_fraction
         self.missing = missing
@@ -448,6 +450,7 @@ class MarginRegressor(RegressorMixin, _Estimator):
         lr: Learning rate; the model's default if not given.
         training: Further options of :class:`margin.Training`, by name. ``patience`` is 0 where
             nothing is held out, ``precision`` float64 where a model is solved exactly.
+        step: Options of the model's own step, by name, as ``{"leapfrog_steps": 10}`` of Hamiltonian chains.
         shape: (channels, height, width) of the image that a row holds, for models of images.
         validation_fraction: Share of the rows that is held out: the weights of the least validation loss
             are kept, and the model's own ``patience`` stops the training. 0 holds nothing out.
@@ -466,7 +469,7 @@ class MarginRegressor(RegressorMixin, _Estimator):
         feature_names_in_: Their names, where all of them are strings.
     """
 
-    def __init__(
+    def __init__(  # 11 parameters, as the classifier's
         self,
         model: str = "feedforward/mlp:values",
         *,
@@ -475,6 +478,7 @@ class MarginRegressor(RegressorMixin, _Estimator):
         batch_size: Amount | None = None,
         lr: float | None = None,
         training: Mapping[str, Any] | None = None,
+        step: Mapping[str, Any] | None = None,
         shape: Sequence[int] | None = None,
         validation_fraction: float = 0.0,
         missing: Missing = "error",
@@ -486,6 +490,7 @@ class MarginRegressor(RegressorMixin, _Estimator):
         self.batch_size = batch_size
         self.lr = lr
         self.training = training
+        self.step = step
         self.shape = shape
         self.validation_fraction = validation_fraction
         self.missing = missing

@@ -362,3 +362,43 @@ def test_another_process_finds_the_same(monkeypatch):
     env["OMP_NUM_THREADS"] = str(torch.get_num_threads())
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=env)
     assert json.loads(done.stdout) == here
+
+
+@pytest.mark.parametrize(
+    ("folder", "beside", "known"),
+    [
+        ("site-packages", "", True),  # of an environment that this one builds on, or of the user
+        ("lib/dist-packages", "", True),
+        ("target", "layers_of_a_test-2.0.dist-info", True),  # pip install --target
+        ("target", "other-2.0.dist-info", False),
+        ("project", "", False),
+    ],
+)
+def test_an_installed_package_is_known_by_its_version_wherever_it_lies(
+    tmp_path, monkeypatch, folder, beside, known
+):
+    """Else the code of a whole library would be read, and imported, for what one of its models may call."""
+    from margin.auditing.asking import identity
+
+    place = tmp_path / folder / "layers_of_a_test"
+    place.mkdir(parents=True)
+    if beside:
+        (place.parent / beside).mkdir()
+    monkeypatch.syspath_prepend(str(place.parent))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    found = []
+    for slope, version in ((0.1, "2.0"), (0.2, "2.0"), (0.2, "2.1")):
+        forward = (
+            f"    forward = lambda self, x: nn.functional.leaky_relu(nn.Linear.forward(self, x), {slope})"
+        )
+        text = f"from torch import nn\n__version__ = '{version}'\nclass Leaky(nn.Linear):\n{forward}\n"
+        (place / "__init__.py").write_text(text)
+        monkeypatch.delitem(sys.modules, place.name, raising=False)
+        importlib.invalidate_caches()
+        identity._version_of.cache_clear()
+        torch.manual_seed(0)
+        model = importlib.import_module(place.name).Leaky(4, 3)
+        found.append(identity_of(subject_of(model, (torch.ones(6, 4), torch.arange(6) % 3))))
+    identity._version_of.cache_clear()
+    assert ("code" in differing(*found[:2])) is not known
+    assert ("settings" in differing(*found[1:])) is known

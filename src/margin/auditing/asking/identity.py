@@ -11,7 +11,6 @@ import json
 import platform
 import secrets
 import sys
-import sysconfig
 import types
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,6 +36,9 @@ MOST_BYTES = 2**30
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.Size)
 HOUSE = Path(__file__).parents[2]
+INSTALLED = {"site-packages", "dist-packages"}
+"""What the folders are called in which an installation puts packages."""
+
 NAMED = (
     *(types.ModuleType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType),
     *(types.MemberDescriptorType, types.GetSetDescriptorType, types.ClassMethodDescriptorType),
@@ -331,9 +333,15 @@ def _version_of(module: str) -> str:
         return "Python's"
     package = sys.modules.get(name)
     file = Path(getattr(package, "__file__", None) or "/")
-    places = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), HOUSE)
-    installed = name != "__main__" and any(file.is_relative_to(place) for place in places)
-    return str(getattr(package, "__version__", "installed")) if installed else ""
+    # of this environment, of the one that it builds on, the user's, or of pip's --target
+    installed = not INSTALLED.isdisjoint(file.parts) or any(_place_of(file).glob(f"{name}-*.dist-info"))
+    ours = installed or file.is_relative_to(HOUSE)
+    return str(getattr(package, "__version__", "installed")) if ours and name != "__main__" else ""
+
+
+def _place_of(file: Path) -> Path:
+    """The folder from which a package is imported, or a module that is one file."""
+    return file.parents[1] if file.name == "__init__.py" else file.parent
 
 
 @cache

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
 
 HELD = 2**27
 """Bytes that a pass over a batch may hold: a graph that is differentiated again holds several times that."""
@@ -50,16 +49,19 @@ class Counter(TorchDispatchMode):
         self.seconds = self.overhead = 0.0
         self.largest = 0  # bytes of the largest tensor of a row an example
         self._rows, self._shapes = rows, {x.shape for x in weights}
+        self._whole: set[Any] = set()  # operations that no others compose
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func._overloadpacket not in _formulas():
-            with self:  # one that is composed of others, as a linear map in inference mode
-                parts = func.decompose(*args, **kwargs)
-            if parts is not NotImplemented:
-                return parts
+        if func not in self._whole:
+            if func._overloadpacket not in _formulas():
+                with self:  # one that is composed of others, as a linear map in inference mode
+                    parts = func.decompose(*args, **kwargs)
+                if parts is not NotImplemented:
+                    return parts
+            self._whole.add(func)
         out = func(*args, **kwargs)
         self.seconds += OVERHEAD
         self.overhead += OVERHEAD
@@ -94,7 +96,11 @@ def _of_groups(*args: Any, out_val: Any) -> int:
 
 
 def _tensors(tree: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_iter(tree) if isinstance(leaf, Tensor)]
+    """The tensors among an operation's arguments: torch's own walk takes longer than a small operation."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    parts = tree if isinstance(tree, tuple | list) else ()
+    return [x for part in parts for x in ([part] if isinstance(part, Tensor) else _tensors(part))]
 
 
 def _flops(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> float:

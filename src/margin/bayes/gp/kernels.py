@@ -62,7 +62,7 @@ def correlation(square: Float[Tensor, "*shape"], kernel: Kernel) -> Float[Tensor
     Reference: Rasmussen and Williams 2006, Equations 4.9, 4.17 and 4.18 (here r carries the length scale).
     """
     if kernel == "rbf":
-        return (square / -2).exp()
+        return (square / -2).exp_()
     if kernel == "matern12":
         return (-square.sqrt()).exp()
     if kernel == "matern32":

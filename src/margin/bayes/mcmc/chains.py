@@ -63,7 +63,7 @@ def point_at(energy: Energy, theta: States) -> Point:
     with torch.enable_grad():
         at = theta.detach().requires_grad_()
         value = energy(at)
-        (slope,) = torch.autograd.grad(value.sum(), at)
+        (slope,) = torch.autograd.grad(value, at, torch.ones_like(value))
     return Point(at.detach(), value.detach(), slope)
 
 
@@ -82,10 +82,10 @@ def trajectory(
 
     Reference: Neal 2011, Equations 2.28 to 2.30.
     """
-    at, momentum = start, momentum - step / 2 * start.slope
+    at, momentum = start, torch.add(momentum, start.slope, alpha=-step / 2)
     for i in range(steps):
-        at = point_at(energy, at.theta + step * momentum * inverse)
-        momentum = momentum - (step if i < steps - 1 else step / 2) * at.slope
+        at = point_at(energy, torch.addcmul(at.theta, momentum, inverse, value=step))
+        momentum = torch.add(momentum, at.slope, alpha=-step if i < steps - 1 else -step / 2)
     return at, momentum
 
 

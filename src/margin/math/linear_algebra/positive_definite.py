@@ -49,7 +49,7 @@ def factored(K: Float[Tensor, "n n"]) -> Factor:
     Raises:
         ValueError: The matrix is not finite, or even the last step of the ladder leaves it indefinite.
     """
-    if not bool(K.isfinite().all()):
+    if not (bool(K.sum().isfinite()) or bool(K.isfinite().all())):  # the sum is one pass
         raise ValueError("a kernel matrix must be finite: got an entry that is not")
     mean = float(K.diagonal().mean()) if len(K) else 1.0
     for step in LADDER:
