@@ -119,7 +119,7 @@ def lines(axes: "Axes", finding: Finding) -> str:
         x = torch.arange(len(c)) if over is None else over
         keep = torch.linspace(0, len(c) - 1, min(len(c), MOST_POINTS)).round().long()
         apart = over is None and len(c) <= FEW_POINTS  # values of things that lie in no order
-        style = {"marker": "o", "markersize": 4, "linestyle": ""} if apart else {}
+        style: dict[str, Any] = {"marker": "o", "markersize": 4, "linestyle": ""} if apart else {}
         axes.plot(x[keep], c[keep], color=SERIES[i % len(SERIES)], label=name.replace("_", " "), **style)
     axes.set_xlabel(first.replace("_", " ") if over is not None else "index")
     if over is None or bool((over == over.round()).all()):
