@@ -33,6 +33,7 @@ from margin.theory.prediction.risk import clopper_pearson
 
 EPS, TRAINED, SIZE = 0.1, 20_000, 100
 STEPS = {"PGD-20": 20, "ensemble of 10 steps": 10, "ensemble of 100 steps": 100}
+RECORDS = {"PGD-20": "pgd", "ensemble of 10 steps": "autoattack_10", "ensemble of 100 steps": "autoattack"}
 
 PEER = """
 import json, sys, time, warnings
@@ -171,12 +172,13 @@ def main() -> None:
     }
     x, y = parts["train"]
     index = torch.randperm(len(parts["test"][0]), generator=Generator().manual_seed(0))
-    rows, versions = [], {}
+    found: dict[str, list[dict[str, object]]] = {}
+    versions: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder:
         for which, robust in (("plain", False), ("adversarially trained", True)):
-            model = trained(x[:TRAINED], y[:TRAINED], robust=robust)
-            jobs = tuple(STEPS) if robust else ("PGD-20",)
-            for job in (job for job in jobs if arguments.job in (None, job)):
+            jobs = [job for job in (STEPS if robust else ("PGD-20",)) if arguments.job in (None, job)]
+            model = trained(x[:TRAINED], y[:TRAINED], robust=robust) if jobs else small_cnn()
+            for job in jobs:
                 chosen = index[: arguments.images if job == "PGD-20" else arguments.few]
                 file = Path(folder) / "held.pt"
                 held = {"x": parts["test"][0][chosen], "y": parts["test"][1][chosen]}
@@ -184,15 +186,17 @@ def main() -> None:
                 names = ("torchattacks", "foolbox") if job == "PGD-20" else ("AutoAttack",)
                 rounds = arguments.rounds if job == "PGD-20" else 1
                 made, seen = compared(job, which, file, rounds, dict.fromkeys(names, arguments.peer))
-                rows, versions = rows + made, versions | seen
-    record(
-        "robust/attacks",
-        title=f"Attacks beside torchattacks' and foolbox's: small CNN, MNIST, l-infinity {EPS}, one thread",
-        figures=rows,
-        peers=versions,
-        rounds=arguments.rounds,
-        trained_on=TRAINED,
-    )
+                found.setdefault(job, []).extend(made)
+                versions |= seen
+    for job, rows in found.items():
+        record(
+            f"robust/{RECORDS[job]}",
+            title=f"{job} beside the peers': small CNN, MNIST, l-infinity {EPS}, one thread",
+            figures=rows,
+            peers=versions,
+            rounds=arguments.rounds if job == "PGD-20" else 1,
+            trained_on=TRAINED,
+        )
 
 
 if __name__ == "__main__":
