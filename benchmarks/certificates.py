@@ -1,8 +1,8 @@
 """What bounds cost beside a forward pass: intervals, linear bounds, affine forms, Lipschitz constants.
 
 The small CNN of Wong and Kolter (2018) on images of 28x28 in batches of 128, one thread, interleaved rounds;
-bounds are in float64 and cover rounding, the forward pass is in float32. Affine forms are asked of images of
-8x8, which have as many coordinates as they are carried in.
+bounds take their products in float32, as the forward pass does, and cover the rounding of both. Affine forms
+are in float64, and asked of images of 8x8, which have as many coordinates as they are carried in.
 """
 
 import torch

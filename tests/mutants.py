@@ -151,7 +151,7 @@ MUTANTS = (
       "gains = [ends[0].sigmoid() - (ends[0] - below).sigmoid()] * 2", "certificates/test_heads.py"),
     M("place > end for", "place >= end for", "attacks/test_square.py"),
     M("slope.loss >= loss", "slope.loss <= loss", "attacks/test_square.py"),
-    M("confine(y + 2 * threat.eps", "confine(y + threat.eps", "attacks/test_square.py"),
+    M("return y + 2 * threat.eps *", "return y + threat.eps *", "attacks/test_square.py"),
     M("sign * half / half.norm()", "half / half.norm()", "attacks/test_square.py"),
     M("found_blindly > max(1, allowed)", "found_blindly >= max(1, allowed)", "attacks/test_ensemble.py"),
     M("if blind > allowed", "if blind >= allowed", "attacks/test_ensemble.py"),

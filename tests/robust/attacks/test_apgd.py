@@ -7,7 +7,7 @@ from torch import nn
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch, Domain
 from margin.engine.loop import risk
-from margin.robust.attacks.apgd import apgd, checkpoints
+from margin.robust.attacks.apgd import _Walk, apgd, checkpoints
 from margin.robust.attacks.gradient import Search, margin_loss, missed, pgd, ratio_loss
 from margin.robust.attacks.threat_models import Threat
 
@@ -113,3 +113,18 @@ def test_numbers_below_1_are_refused(options):
     model, batch = network()
     with pytest.raises(ValueError, match="at least 1"):
         apgd(model, batch, risk(CLASSES), Threat(WIDE, 0.1), generator(), **options)
+
+
+def test_the_step_is_halved_where_few_steps_rose_or_nothing_was_gained_since_it_last_was_not():
+    """Of four steps three rose, exactly the share, or four; with a gain or none; halved before or not."""
+    x = torch.zeros(4, 2)
+    walk = _Walk.begun(Batch((x,), torch.zeros(4).long()), x, torch.arange(4), Threat(WIDE, 1.0))
+    walk.rises = torch.tensor([3.0, 4.0, 4.0, 4.0]).double()
+    walk.checked_loss, walk.top_loss = torch.zeros(4), torch.tensor([1.0, 1.0, 0.0, 0.0])
+    walk.halved = torch.tensor([False, False, False, True])
+    walk.top, walk.y = x + 1, x + 2
+    walk.check(4)
+    assert walk.halved.tolist() == [True, False, True, False]
+    assert walk.reach.tolist() == [1.0, 2.0, 1.0, 2.0]
+    assert walk.y[:, 0].tolist() == [1.0, 2.0, 1.0, 2.0]
+    assert walk.rises.tolist() == [0.0] * 4 and torch.equal(walk.checked_loss, walk.top_loss)

@@ -146,3 +146,13 @@ def test_a_box_without_a_point_of_any_plane_is_infinitely_far():
     assert nearest_boundary(gaps, slopes, rivals, "linf", (-side, side)).distance.tolist() == [torch.inf]
     near = nearest_boundary(gaps, slopes, rivals, "linf", (-3 * side, 3 * side))
     assert near.distance.tolist() == [1.0] and near.rival.tolist() == [2]
+
+
+def test_the_nearest_plane_without_the_box_need_not_be_so_within():
+    """In l-infinity d_0 + .1 d_1 = 1 lies at .91, with |d_0| <= .5 at 5; d_1 = 2 lies at 2 in both."""
+    slopes = torch.tensor([[[1.0, 0.1], [0.0, 1.0]]])
+    gaps, rivals = torch.tensor([[-1.0, -2.0]]), torch.tensor([[7, 8]])
+    box = torch.tensor([[-0.5, -9.0]]), torch.tensor([[0.5, 9.0]])
+    free, cut = (nearest_boundary(gaps, slopes, rivals, "linf", ends) for ends in (None, box))
+    assert free.rival.item() == 7 and free.distance.item() == pytest.approx(1 / 1.1)
+    assert cut.rival.item() == 8 and cut.distance.item() == 2 and cut.delta[0].tolist() == [0, 2]

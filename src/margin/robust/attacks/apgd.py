@@ -11,6 +11,7 @@ point grew sparser.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import torch
@@ -117,7 +118,7 @@ def _walked(
     goal: Goal | None,
     best: Attack,
 ) -> Attack:
-    checks, last = checkpoints(steps), 0
+    checks, last, confine = checkpoints(steps), 0, threat.around(moved_input(walk.batch))
     for step in range(steps + 1):
         here = walk.batch._replace(inputs=(threat.valid(walk.y, moved_input(walk.batch)),))
         ask = loss_of_input if step == steps else input_gradient
@@ -127,6 +128,7 @@ def _walked(
         if broken.any() or step == steps:
             best = walk.told(best, broken)
             walk = walk.at((~broken).nonzero().flatten())
+            confine = threat.around(moved_input(walk.batch))
         if step == steps or len(walk.live) == 0:
             break
         if threat.norm == "l1" and step > 0 and step % max(int(0.04 * steps), 1) == 0:
@@ -134,7 +136,7 @@ def _walked(
         elif threat.norm != "l1" and step in checks:
             walk.check(step - last)
             last = step
-        walk.advance(threat, first=step == 0)
+        walk.advance(threat, confine, first=step == 0)
     return best
 
 
@@ -200,9 +202,9 @@ class _Walk:
             best.broken.index_put((self.live,), broken),
         )
 
-    def advance(self, threat: Threat, *, first: bool) -> None:
+    def advance(self, threat: Threat, confine: Callable[[Tensor], Tensor], *, first: bool) -> None:
         """One step, with the momentum of the last one except at the first and in the l1 ball."""
-        confine, reach = threat.around(moved_input(self.batch)), wide(self.reach, self.y).to(self.y)
+        reach = wide(self.reach, self.y).to(self.y)
         moved = confine(self.y + reach * threat.steepest(self.gradient, self.share))
         if not (first or threat.norm == "l1"):
             moved = confine(self.y + (1 - MOMENTUM) * (moved - self.y) + MOMENTUM * (self.y - self.before))

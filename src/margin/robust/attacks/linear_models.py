@@ -114,17 +114,27 @@ def nearest_boundary(
         any plane the distance is inf.
     """
     end = gaps.new_tensor(torch.inf)
-    low, high = (-end, end) if box is None else box
-    flat = slopes.flatten(0, 1).double()
     count, rows = gaps.shape[1], (len(gaps), slopes.shape[2])
-    wide = [side.expand(rows).repeat_interleave(count, 0) for side in (low, high)]
-    delta = across(flat, -gaps.flatten(), wide[0], wide[1], norm)
-    change, needed = (flat * delta).sum(1), -gaps.flatten().double()
-    size = torch.linalg.vector_norm(delta, ORDER[norm], dim=1)
-    size = torch.where(change < needed - 1e-9 * needed.abs(), torch.inf, size).reshape(gaps.shape)
-    chosen = size.argmin(1)
+    low, high = (side.expand(rows) for side in ((-end, end) if box is None else box))
+    needed = -gaps.double()
+    # Without a box no plane is farther: most rivals need not be looked at within it.
+    least, order = (needed.abs() / dual_length(slopes.double(), norm)).nan_to_num(torch.inf).sort(1)
+    delta = torch.zeros(rows, dtype=torch.float64, device=gaps.device)
+    size, rival = torch.full_like(least[:, 0], torch.inf), torch.zeros_like(order[:, 0])
+    for k in range(count):
+        at = ((least[:, k] < size) | (k == 0)).nonzero().flatten()
+        if len(at) == 0:
+            break
+        which = order[at, k]
+        slope, goal = slopes[at, which].double(), needed[at, which]
+        moved = across(slope, goal, low[at], high[at], norm)
+        far = torch.linalg.vector_norm(moved, ORDER[norm], dim=1)
+        far = torch.where((slope * moved).sum(1) < goal - 1e-9 * goal.abs(), torch.inf, far)
+        nearer = (far < size[at]) | (k == 0)
+        delta[at[nearer]], size[at[nearer]] = moved[nearer], far[nearer]
+        rival[at[nearer]] = which[nearer]
     row = torch.arange(len(gaps), device=gaps.device)
-    return Nearest(delta.reshape(slopes.shape)[row, chosen], size[row, chosen], rivals[row, chosen])
+    return Nearest(delta, size, rivals[row, rival])
 
 
 class RivalSlopes(NamedTuple):

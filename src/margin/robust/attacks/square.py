@@ -82,10 +82,11 @@ def square(
         best = unmoved(model, batch, objective, threat, generator, goal)
         live = (~best.broken).nonzero().flatten() if threat.eps > 0 else torch.zeros(0, dtype=torch.long)
         part = rows_of(batch, live)
-        y, loss = x[live], best.loss[live]
+        y, loss, confine = x[live], best.loss[live], threat.around(x[live])
         for query in range(queries if len(live) else 0):
             here = moved_input(part)
-            moved = _proposal(y, here, threat, query / queries, share_at(query, queries, share), generator)
+            p, done = share_at(query, queries, share), query / queries
+            moved = confine(_proposal(y, here, threat, done, p, generator))
             asked = part._replace(inputs=(threat.valid(moved, here),))
             slope = loss_of_input(model, asked, objective, generator)
             broken = reached(model, asked, goal, slope.outputs)
@@ -95,6 +96,7 @@ def square(
                 best = _told(best, live, threat.valid(y, here), loss, broken)
                 left = (~broken).nonzero().flatten()
                 live, part, y, loss = live[left], rows_of(part, left), y[left], loss[left]
+                confine = threat.around(moved_input(part))
             if len(live) == 0:
                 break
     threat.check(best.inputs, x)
@@ -114,20 +116,20 @@ def _told(best: Attack, live: Tensor, y: Tensor, loss: Tensor, broken: Tensor) -
 def _proposal(
     y: Tensor, x: Tensor, threat: Threat, done: float, share: float, generator: Generator
 ) -> Float[Tensor, "batch ..."]:
-    """The first point, or one that differs from y in a square."""
-    confine, image = threat.around(x), x.ndim >= 4
+    """The first point, or one that differs from y in a square; still to be confined to the ball."""
+    image = x.ndim >= 4
     if threat.norm == "linf":
         direction = _stripes(x, generator) if done == 0 else _patch(x, share, generator)
-        return confine(y + 2 * threat.eps * threat.steepest(direction))
+        return y + 2 * threat.eps * threat.steepest(direction)
     if threat.norm == "l1" or not image:
         direction = _noise(x, generator) if done == 0 else _patch(x, share, generator)
-        return confine(y + threat.eps * (1 - done) * threat.steepest(direction))
+        return y + threat.eps * (1 - done) * threat.steepest(direction)
     unit = 1.0 if threat.unit is None else threat.unit.to(x).double()
     delta = (y.double() - x.double()) / unit
     flat = delta.reshape(len(x), -1, *x.shape[-2:])
     flat = _tiles(flat, generator) if done == 0 else _moved_mass(flat, threat.eps, share, generator)
     size = flat.flatten(1).norm(dim=1).clamp(min=1e-300)
-    return confine((x.double() + threat.eps * (flat / wide(size, flat)).reshape(x.shape) * unit).to(x))
+    return (x.double() + threat.eps * (flat / wide(size, flat)).reshape(x.shape) * unit).to(x)
 
 
 def _stripes(x: Tensor, generator: Generator) -> Tensor:

@@ -24,12 +24,9 @@ from margin.robust.certificates.interval_arithmetic import (
     Normalized,
     Squashed,
     add,
-    endpointwise,
-    joined,
     linear_map,
     monotone,
     multiply,
-    resized,
     scale_shift,
     subtract,
     valley,
@@ -84,6 +81,12 @@ def attention(
         raise NoIntervalRule("attention with a mask, with dropout or with keys of several heads")
     scores = torch.matmul(query, key.transpose(-2, -1)) * (scale or 1 / math.sqrt(query.shape[-1]))
     return torch.matmul(torch.softmax(scores, -1), value)
+
+
+def plus_product(x: Any, a: Any, b: Any, *, beta: float | int = 1, alpha: float | int = 1) -> Any:
+    """torch.addmm by functions that have rules of their own: beta x + alpha a b."""
+    product = torch.matmul(a, b)
+    return (x if beta == 1 else x * beta) + (product if alpha == 1 else product * alpha)
 
 
 # Eight parameters, because they are torch's.
@@ -148,55 +151,10 @@ def adaptive_average(function: Callable[..., Tensor]) -> Rule:
     return _rule
 
 
-def pool(function: Callable[..., Tensor]) -> Rule:
-    """A maximum over windows."""
-
-    def _rule(x: Box, *args: Any, return_indices: bool = False, **kwargs: Any) -> Box:
-        if return_indices:
-            raise NoIntervalRule("the indices of a pooling")
-        return endpointwise(lambda end: function(end, *args, **kwargs), x)
-
-    return _rule
-
-
-def interpolate(
-    x: Box,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
-    recompute_scale_factor: bool | None = None,
-    antialias: bool = False,
-) -> Box:
-    """Resizing by weights that are not negative."""
-    if mode not in ("nearest", "nearest-exact", "linear", "bilinear", "trilinear"):
-        raise NoIntervalRule(f"resizing by mode {mode!r}")
-    options = (size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
-    # With antialiasing each axis is averaged over at most its whole length, else over two pixels.
-    terms = sum(x.low.shape[2:]) if antialias else ULPS
-    return resized(lambda end: F.interpolate(end, *options), x, terms)
-
-
-def pad(x: Box, pad: Sequence[int], mode: str = "constant", value: float | int | None = None) -> Box:
-    """Padding by a constant or by coordinates of the box."""
-    box = endpointwise(lambda end: F.pad(end, pad, mode, value), x)
-    return box.to(box.low, box.high, ULPS * box.unit * box.magnitude) if value else box
-
-
 def softplus(x: Box, beta: float | int = 1.0, threshold: float | int = 20.0) -> Box:
     """log(1 + exp(beta x)) / beta, which the implementation replaces by x above the threshold."""
     jump = math.log1p(math.exp(-threshold)) / beta
     return monotone(lambda end: torch.logaddexp(beta * end, torch.zeros_like(end)) / beta, x, jump=jump)
-
-
-def moving(function: Callable[..., Any]) -> Rule:
-    """An exact map that moves or selects coordinates."""
-    return lambda x, *args, **kwargs: endpointwise(lambda end: function(end, *args, **kwargs), x)
-
-
-def joining(function: Callable[..., Tensor]) -> Rule:
-    """An exact map of several tensors to one."""
-    return lambda parts, *args, **kwargs: joined(lambda ends: function(ends, *args, **kwargs), parts)
 
 
 def rising(function: Callable[..., Tensor], size: float = 1.0) -> Rule:
@@ -247,6 +205,13 @@ def power(x: Box, exponent: Any) -> Box:
     if exponent != 2:
         raise NoIntervalRule(f"the power {exponent}")
     return valley(torch.square, x, 0.0)
+
+
+def log_sum_exp(x: Box, dim: Any, keepdim: bool = False) -> Box:
+    """The logarithm of sum_j exp(x_j) over axes, which rises in each x_j."""
+    low, high = (torch.logsumexp(end, dim, keepdim) for end in (x.low, x.high))
+    size = max(1, x.low.numel() // max(1, low.numel())) + torch.amax(x.magnitude, dim, keepdim)
+    return x.to(low, high, 2 * ULPS * x.unit * size)
 
 
 def scaled_sum(a: Any, b: Any, alpha: float | int = 1.0) -> Box:

@@ -39,16 +39,13 @@ from margin.robust.certificates.interval_rules import (
     glu,
     group_norm,
     instance_norm,
-    interpolate,
-    joining,
     layer_norm,
     linear,
     log_softmax,
+    log_sum_exp,
     logarithm,
-    moving,
     over_all,
-    pad,
-    pool,
+    plus_product,
     power,
     rising,
     rms_norm,
@@ -57,6 +54,16 @@ from margin.robust.certificates.interval_rules import (
     sigmoid,
     softmax,
     softplus,
+)
+from margin.robust.certificates.moving_rules import (
+    chosen,
+    extreme,
+    interpolate,
+    joining,
+    masked_fill,
+    moving,
+    pad,
+    pool,
 )
 
 _SPACES = (torch, F, Tensor)
@@ -102,6 +109,7 @@ _COPIES = (
     "repeat_interleave",
     "tile",
     "index_select",
+    "gather",
     "flip",
     "roll",
     "pixel_shuffle",
@@ -149,6 +157,8 @@ _ONE_BOX: Mapping[str, Rule] = {
     "tanh": rising(torch.tanh, size=0.0),
     "sigmoid": sigmoid,
     "softmax": softmax,
+    "masked_fill": masked_fill,
+    "logsumexp": log_sum_exp,
     "log_softmax": log_softmax,
     "layer_norm": layer_norm,
     "group_norm": group_norm,
@@ -187,6 +197,7 @@ _TWO_BOXES: Mapping[str, Rule] = {
     **dict.fromkeys(("div", "divide", "true_divide", "__truediv__"), divide),
     **dict.fromkeys(("matmul", "__matmul__", "mm", "mv", "bmm"), matmul),
     "__rmatmul__": lambda a, b: matmul(b, a),
+    "where": chosen,
     "maximum": partial(pairwise, torch.maximum),
     "minimum": partial(pairwise, torch.minimum),
 }
@@ -231,7 +242,13 @@ def rules() -> dict[Any, Rule]:
 
 def composed() -> dict[Any, Any]:
     """Functions that are followed by what they are composed of, each with a function that does so."""
-    return {F.scaled_dot_product_attention: attention}
+    found = {F.scaled_dot_product_attention: attention} | dict.fromkeys(_of("addmm"), plus_product)
+    for name, over_axis, of_two in (
+        ("max", torch.amax, torch.maximum),
+        ("min", torch.amin, torch.minimum),
+    ):
+        found |= dict.fromkeys(_of(name), extreme(over_axis, of_two))
+    return found
 
 
 def views() -> set[Any]:

@@ -91,7 +91,8 @@ class Interval(Tensor):
         if func == TYPE:  # a branch on it must go the way that it goes in the model
             return first.box.arithmetic or first.box.dtype
         if func in FACTS and not any(isinstance(value, Interval) for value in leaves((args[1:], kwargs))):
-            return func(first.box.ends[0], *args[1:], **kwargs)
+            own = first.box.arithmetic or first.box.dtype  # new constants are rounded as in the model
+            return func(torch.empty_like(first.box.ends[0], dtype=own), *args[1:], **kwargs)
         if func in COMPOSED:
             try:
                 return COMPOSED[func](*args, **kwargs)
@@ -106,8 +107,8 @@ class Interval(Tensor):
             raise first.trail.refusal(name if rule is None else f"{name} into a given tensor")
         dtype = first.box.dtype
         try:
-            own = None if func in PRODUCTS else dtype
-            result = rule(*_boxes(args, own), **_boxes(kwargs, own))
+            cast = None if func in PRODUCTS else dtype
+            result = rule(*_boxes(args, cast), **_boxes(kwargs, cast))
         except NoIntervalRule as error:
             raise first.trail.refusal(str(error)) from None
         call = None

@@ -282,14 +282,14 @@ _CURVES: dict[str, Callable[..., Any]] = {
 _AFFINE = (
     *("linear", "batch_norm", "pad", "mean", "sum", "neg", "__neg__", "add", "__add__", "__radd__", "sub"),
     *("subtract", "__sub__", "rsub", "__rsub__", "div", "divide", "true_divide", "__truediv__"),
-    *("cat", "concat", "concatenate", "stack", "hstack", "vstack"),
+    *("masked_fill", "where", "cat", "concat", "concatenate", "stack", "hstack", "vstack"),
     *(
         f"{name}{d}d"
         for name in ("conv", "conv_transpose", "avg_pool", "adaptive_avg_pool")
         for d in (1, 2, 3)
     ),
 )
-_COPIED = ("repeat", "repeat_interleave", "tile", "index_select", "flip", "roll", "pixel_shuffle")
+_COPIED = ("repeat", "repeat_interleave", "tile", "index_select", "gather", "flip", "roll", "pixel_shuffle")
 _MOVED = (*_COPIED, "pixel_unshuffle", "channel_shuffle", "clone")
 _PRODUCTS = (
     "mul",
