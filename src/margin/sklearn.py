@@ -267,7 +267,7 @@ class _Estimator(BaseEstimator):
         shape = weighted_rows.shape_of(self.shape, X.shape[1])
         rows = weighted_rows.rows_of(X, targets, weight, shape)
         classes = len(getattr(self, "classes_", ()))
-        read = {"as_it_is": training.scale == "none", "missing": self.missing}
+        read: Any = {"as_it_is": training.scale == "none", "missing": self.missing}
         data, preprocess = weighted_rows.data_of_rows(rows, classes, self.validation_fraction, seed, **read)
         given = {name: plain(mapping(getattr(self, name))) for name in ("options", "step")} | {"rule": ""}
         core, self.loss_curve_, self.n_iter_ = trained(entry, data, given, training)
