@@ -12,7 +12,7 @@ from torch import nn
 
 from benchmarks.record import interleaved, ratio, record
 from margin.bayes.gp.learning import regression
-from margin.bayes.gp.regression import GaussianProcess
+from margin.bayes.gp.regression import GaussianProcess, log_evidence
 from margin.bayes.laplace.learning import laplace
 from margin.bayes.mcmc.chains import hamiltonian
 from margin.core.types import Batch
@@ -42,10 +42,10 @@ def equal(what: str, ours: torch.Tensor, other: torch.Tensor, most: float) -> di
 
 
 def gp(n: int, rounds: int) -> list[dict[str, object]]:
-    """One exact inference at fixed hyper-parameters and predictions of 500 values, with their evidence."""
+    """Exact inference and 500 predictions, alone and with a gradient of the evidence as a search takes it."""
     import gpytorch
     from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import RBF
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(n, 8, generator=generator, dtype=DOUBLE)
@@ -53,21 +53,27 @@ def gp(n: int, rounds: int) -> list[dict[str, object]]:
     y = (y - y.mean()) / y.std(correction=0)
     q = torch.randn(500, 8, generator=generator, dtype=DOUBLE)
     found: dict[str, Any] = {}
+    gradient = False
 
     def ours() -> None:
         model = GaussianProcess(8, n, lengthscale=2.0, noise=0.1, learn="none").double()
+        if gradient:
+            log_evidence(x, y, torch.ones_like(y), model.hyperparameters, "rbf")
         metrics = regression()(State({"model": model}), Batch((x,), y))
         found["evidence"], found["law"] = metrics["evidence"], model.predictive(q, noise=False)
 
     def scikit() -> None:
-        peer = GaussianProcessRegressor(RBF(2.0), alpha=0.1, optimizer=None).fit(x.numpy(), y.numpy())
+        kernel = ConstantKernel(1.0) * RBF([2.0] * 8) + WhiteKernel(0.1) if gradient else RBF(2.0)
+        search = (lambda loss, theta, bounds: (theta, loss(theta)[0])) if gradient else None
+        alpha = 1e-10 if gradient else 0.1
+        peer = GaussianProcessRegressor(kernel, alpha=alpha, optimizer=search).fit(x.numpy(), y.numpy())
         found["scikit"] = peer.log_marginal_likelihood_value_, *peer.predict(q.numpy(), return_std=True)
 
     class Exact(gpytorch.models.ExactGP):  # type: ignore[misc, name-defined]
         def __init__(self, likelihood: Any) -> None:
             super().__init__(x, y, likelihood)
             self.mean_module = gpytorch.means.ZeroMean()
-            self.covar_module = gpytorch.kernels.RBFKernel()
+            self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=8))
 
         def forward(self, z: torch.Tensor) -> Any:
             return gpytorch.distributions.MultivariateNormal(self.mean_module(z), self.covar_module(z))
@@ -75,16 +81,21 @@ def gp(n: int, rounds: int) -> list[dict[str, object]]:
     def peer() -> None:
         likelihood = gpytorch.likelihoods.GaussianLikelihood()
         model = Exact(likelihood).double()
-        model.covar_module.lengthscale, likelihood.noise = 2.0, 0.1
-        with torch.no_grad(), gpytorch.settings.fast_computations(False, False, False):
+        model.covar_module.base_kernel.lengthscale, likelihood.noise = 2.0, 0.1
+        model.covar_module.outputscale = 1.0
+        with torch.set_grad_enabled(gradient), gpytorch.settings.fast_computations(False, False, False):
             model.train(), likelihood.train()
-            gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)(model(x), y)
+            value = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)(model(x), y)
+            if gradient:
+                value.backward()
+        with torch.no_grad(), gpytorch.settings.fast_computations(False, False, False):
             model.eval()
             found["gpytorch"] = model(q).variance
 
     times = interleaved(rounds, ours=ours, **{"scikit-learn": scikit, "gpytorch": peer})
+    plain = [compared(f"GP, n = {n}, fixed", times, name, 1.5) for name in ("scikit-learn", "gpytorch")]
     evidence = torch.tensor([found["evidence"]], dtype=DOUBLE)
-    return [
+    checks = [
         equal(
             f"GP, n = {n}: evidence, beside scikit-learn", evidence, torch.tensor([found["scikit"][0]]), 1e-8
         ),
@@ -94,8 +105,11 @@ def gp(n: int, rounds: int) -> list[dict[str, object]]:
             torch.from_numpy(found["scikit"][2]),
             1e-6,
         ),
-        *(compared(f"GP, n = {n}", times, name, 1.5) for name in ("scikit-learn", "gpytorch")),
     ]
+    gradient = True
+    times = interleaved(max(rounds // 2, 2), ours=ours, **{"scikit-learn": scikit, "gpytorch": peer})
+    what = f"GP, n = {n}, with a gradient of the evidence in 8 length scales, signal and noise"
+    return [*checks, *plain, *(compared(what, times, name, 1.5) for name in ("scikit-learn", "gpytorch"))]
 
 
 def laplaces(n: int, rounds: int) -> list[dict[str, object]]:
@@ -128,7 +142,8 @@ def laplaces(n: int, rounds: int) -> list[dict[str, object]]:
             other.fit(loader)
             found["peer"] = other(q, link_approx="probit").detach()
 
-        times = interleaved(rounds, ours=ours, **{"laplace-torch": peer})
+        often = rounds if structure == "last" else min(rounds, 3)  # half a minute a round
+        times = interleaved(often, ours=ours, **{"laplace-torch": peer})
         rows += [
             equal(f"Laplace, {structure}: probabilities", found["ours"], found["peer"], 1e-4),
             compared(

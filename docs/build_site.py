@@ -27,7 +27,7 @@ JOURNEYS = (
     *("own_module", "unlabeled", "table", "series", "graph", "photographs", "masks", "text", "words"),
     *("transformers", "texts", "estimators", "gate", "notebook", "resuming"),
 )
-USE = "train audit robustness bounds sequences graphs generative processes sklearn verdicts course"
+USE = "train audit robustness bounds posteriors sequences graphs generative processes sklearn verdicts course"
 PAGES = {
     "Use": USE.split(),
     "Journeys": tuple(f"journeys/{name}" for name in JOURNEYS),

@@ -62,6 +62,28 @@ def test_a_run_is_audited_on_what_it_held_out(here: Path, capsys: pytest.Capture
     assert json.loads((here / "r" / "audit" / "findings.json").read_text())["answers"] == document["answers"]
 
 
+def test_another_source_is_told_from_the_held_out_examples(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Inputs 50 times as large, of which one of three logits is far above the others: the model is surer."""
+    generator = np.random.default_rng(1)
+    np.savez("other.npz", x=50 * generator.random((40, 4), dtype=np.float32))
+    words = ["audit", "stranger:build", "held.npz", "--claims", "out_of_distribution"]
+    assert main([*words, "--ood", "other.npz", "--json"]) == 0
+    (answer,) = json.loads(capsys.readouterr().out)["answers"]
+    assert answer["finding"]["labels"] == ["predictive entropy", "1 - largest probability"]
+    assert max(answer["finding"]["value"]) < 0.1 and "of 40 and 60 examples" in answer["finding"]["statement"]
+    assert main([*words, "--ood", "other.npz", "--out", "told"]) == 0
+    assert "Surer of the other source than of its own: in" in capsys.readouterr().out
+    assert "<svg" in (here / "told" / "report.html").read_text()
+    assert main([*words, "--out", "without", "--json"]) == 0
+    (answer,) = json.loads(capsys.readouterr().out)["answers"]
+    assert "needs examples of another source (--ood FILE" in answer["refusal"]
+    np.savez("odd.npz", x=np.zeros((5, 3), np.float32))
+    assert "(N, 4): got (N, 3)" in line(capsys, *words, "--ood", "odd.npz", "--out", "o")
+    assert "nowhere.npz" in line(capsys, *words, "--ood", "nowhere.npz", "--out", "o")
+
+
 def test_a_run_is_audited_on_a_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [f"{i % 7},{i % 5},{'ab'[(i % 7) > 3]}" for i in range(80)]
     (here / "d.csv").write_text("\n".join(["u,v,target", *rows]))

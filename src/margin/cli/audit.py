@@ -124,7 +124,7 @@ def audit_model(
     named = tuple(name.strip() for name in class_names.split(",")) if class_names else ()
     given = Given(data, train, target, named, task, domain, output or None, tokenizer)
     if numbers:
-        asked = numbers_of(Path(model), given, (weights, reference))
+        asked = numbers_of(Path(model), given, (weights, reference, ood))
     else:
         asked = model if is_run else stranger(model, given, (weights, reference))
     held_out = data or None if is_run else None
@@ -307,7 +307,7 @@ def language_model(module: Any, given: Given) -> Any:
     )
 
 
-def numbers_of(path: Path, given: Given, weights: tuple[str, str]) -> Any:
+def numbers_of(path: Path, given: Given, others: tuple[str, ...]) -> Any:
     """The subject of predictions in a file, without their model."""
     from zipfile import BadZipFile
 
@@ -315,10 +315,10 @@ def numbers_of(path: Path, given: Given, weights: tuple[str, str]) -> Any:
 
     from margin.auditing.subject.predictions import subject_of_predictions
 
-    if given.data or given.train or given.domain or given.output or any(weights):
+    if given.data or given.train or given.domain or given.output or any(others):
         raise ValueError(
             "predictions stand in place of a model and data: leave out DATA, --train, --domain, --output, "
-            "--weights and --reference"
+            "--weights, --reference and --ood"
         )
     try:
         with np.load(path, allow_pickle=False) as file:

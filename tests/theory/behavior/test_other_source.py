@@ -149,5 +149,9 @@ def test_a_run_reads_them_by_its_own_columns_whatever_their_classes(tmp_path: Pa
     areas = margin.audit(run, ood=str(other), claims=["out_of_distribution"])["out_of_distribution"].value
     arrays = margin.audit(run, ood=x / 20, claims=["out_of_distribution"])["out_of_distribution"].value
     assert float(areas[0]) > 0.9 and torch.allclose(areas, arrays)
+    named = written("named.csv", "a,b,kind", x / 20, ["left", "right"] * 60)
+    given = margin.open_source(str(named), {"target": "kind", "test": 0.5, "val": 0.0})
+    audit = margin.audit(run, ood=given, claims=["out_of_distribution"])
+    assert audit.facts["examples of another source"] == 60
     with pytest.raises(ValueError, match=r"must be read as the held-out ones are: .*no column 'b'"):
         margin.audit(run, ood=str(written("odd.csv", "a,c", x, [""] * 120)))

@@ -11,9 +11,11 @@ from torch import nn
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.data.preprocess import Standardize
+from margin.figures.svg import drawing
 from margin.math.probability.mixtures import Mixture
 from margin.nn.predictive import predictive_of, states_law
 from margin.nn.preprocessed import Preprocessed
+from margin.theory.prediction.figures import quantiles
 from margin.theory.prediction.intervals import calibration, coverage, demo, log_likelihood, states_laws
 
 
@@ -88,3 +90,12 @@ def test_only_models_of_values_that_state_laws_are_asked() -> None:
     assert states_laws(subject) and states_law(subject.model)
     assert not states_laws(replace(subject, task=CLASSES))
     assert not states_laws(replace(subject, model=nn.Flatten(0)))
+
+
+def test_sharpness_is_drawn_as_the_widths_of_the_intervals() -> None:
+    found = calibration(of(2.0))
+    assert torch.allclose(found.curves["width"], torch.tensor(2 * 2 * norm.ppf(0.975)).double())
+    with drawing() as (_, axes):
+        assert "sharpness" in quantiles(axes, found)
+        (inside,) = axes.child_axes
+        assert inside.patches[0].get_data().values.sum() == len(found.curves["width"])

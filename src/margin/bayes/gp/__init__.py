@@ -25,7 +25,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("bayes/gp.posterior", ".claims:posterior", ".claims:demo",
         "Are mean and variance those of the exact posterior of the training examples?",
         "Rasmussen and Williams 2006, Equations 2.25 and 2.26", needs=(PROCESS, TRAINING),
-        cost=Cost(100, "train"), question="trained", covers=("gp.regression",)),
+        cost=Cost(100, "train"), question="trained", figure=".figures:functions", covers=("gp.regression",)),
     Claim("bayes/gp.stationarity", ".claims:stationarity", ".claims:demo",
         "Are the hyper-parameters at a maximum of the evidence?",
         "Rasmussen and Williams 2006, Equation 5.9", needs=(PROCESS, TRAINING),

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from margin.bayes.gp.kernels import correlation
 from margin.bayes.gp.learning import RANGE, regression, standardized
@@ -16,7 +16,11 @@ from margin.data.examples import Data
 from margin.data.sets.tiny.tables import values
 from margin.engine.loop import State, risk
 from margin.engine.weighted_rows import WeightedRows, training_rows
+from margin.math.linear_algebra.positive_definite import factored
 from margin.nn.preprocessed import Preprocessed, core_of, dtype_of, features_of
+
+POINTS, FUNCTIONS = 80, 4
+"""Places of a picture, and functions that are drawn from the prior."""
 
 MOST = 256
 """Held-out examples at which the posterior is computed again."""
@@ -50,7 +54,29 @@ def posterior(subject: Subject) -> Finding:
         range=(0.0, math.inf),
         equals=0.0,
         tolerance=64 * eps * (1 + signal) * (1 + condition),
+        curves=_along(core, rows),
     )
+
+
+@torch.no_grad()
+def _along(core: Any, rows: WeightedRows) -> dict[str, Tensor]:
+    """Functions of the prior, and the posterior's band, along the feature of the least length scale.
+
+    The other features are at their means; values are in the user's unit.
+    """
+    found, unit = core.hyperparameters, core.unit.double()
+    feature = int(found.scales.expand(rows.x.shape[1]).argmin())
+    ends = rows.x[:, feature].min(), rows.x[:, feature].max()
+    grid = torch.linspace(float(ends[0]), float(ends[1]), POINTS, dtype=torch.float64)
+    x = rows.x.mean(0).repeat(POINTS, 1)
+    x[:, feature] = grid
+    square = ((x[:, None] - x) / found.scales).square().sum(2)
+    root = factored(found.signal * correlation(square, core.kernel)).lower
+    drawn = torch.randn(POINTS, FUNCTIONS, generator=Generator().manual_seed(0), dtype=torch.float64)
+    prior = core.shift.double() + unit * (root @ drawn)
+    law = core.predictive(x.to(core.examples))
+    curves = {"along": grid, "mean": law.mean, "low": law.quantile(0.025), "high": law.quantile(0.975)}
+    return curves | {f"prior {k + 1}": prior[:, k] for k in range(FUNCTIONS)}
 
 
 def _conditional(core: Any, rows: WeightedRows, x: Tensor) -> tuple[Tensor, Tensor, float]:

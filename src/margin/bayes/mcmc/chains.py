@@ -61,10 +61,16 @@ class Point(NamedTuple):
 def point_at(energy: Energy, theta: States) -> Point:
     """The energies and gradients at some positions."""
     with torch.enable_grad():
-        at = theta.detach().requires_grad_()
-        value = energy(at)
-        (slope,) = torch.autograd.grad(value, at, torch.ones_like(value))
-    return Point(at.detach(), value.detach(), slope)
+        value, slope = _slope(energy, theta, None)
+    return Point(theta.detach(), value.detach(), slope)
+
+
+def _slope(energy: Energy, theta: States, ones: Tensor | None) -> tuple[Tensor, States]:
+    """The energies and their gradients, where gradients are enabled."""
+    at = theta.detach().requires_grad_()
+    value = energy(at)
+    (slope,) = torch.autograd.grad(value, at, torch.ones_like(value) if ones is None else ones)
+    return value, slope
 
 
 def trajectory(
@@ -82,11 +88,14 @@ def trajectory(
 
     Reference: Neal 2011, Equations 2.28 to 2.30.
     """
-    at, momentum = start, torch.add(momentum, start.slope, alpha=-step / 2)
-    for i in range(steps):
-        at = point_at(energy, torch.addcmul(at.theta, momentum, inverse, value=step))
-        momentum = torch.add(momentum, at.slope, alpha=-step if i < steps - 1 else -step / 2)
-    return at, momentum
+    theta, value, slope = start
+    ones, momentum = torch.ones_like(value), torch.add(momentum, slope, alpha=-step / 2)
+    with torch.enable_grad():  # once, for a step takes as long as its operations are many
+        for i in range(steps):
+            theta = torch.addcmul(theta, momentum, inverse, value=step)
+            value, slope = _slope(energy, theta, ones)
+            momentum = torch.add(momentum, slope, alpha=-step if i < steps - 1 else -step / 2)
+    return Point(theta, value.detach(), slope), momentum
 
 
 def leapfrog(

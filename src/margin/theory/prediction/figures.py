@@ -136,7 +136,19 @@ def quantiles(axes: "Axes", finding: Finding) -> str:
     axes.step(x, y, where="post", color=SERIES[0], label="held-out values")
     axes.set(xlim=(0, 1), ylim=(0, 1.01), xlabel="level of the quantile", ylabel="share of values below it")
     axes.legend(loc="upper left")
-    return "share of held-out values below each quantile of their law, beside the diagonal of right laws"
+    said = "share of held-out values below each quantile of their law, beside the diagonal of right laws"
+    width = curve(finding, "width")
+    if width is None or not len(width) or not bool(width.isfinite().all()):
+        return said
+    sharp = axes.inset_axes((0.56, 0.13, 0.4, 0.26))
+    low, high = float(width.min()), float(width.max())
+    room = 0.05 * (high - low) or 0.1 * (abs(high) or 1.0)
+    edges = torch.linspace(max(low - room, 0.0), high + room, 13, dtype=torch.float64)
+    sharp.stairs(torch.histogram(width, edges)[0], edges, color=SERIES[2], fill=True, alpha=0.6)
+    sharp.set_title("width of the 95% intervals", fontsize=7, color=MUTED)
+    sharp.set_yticks([])
+    sharp.tick_params(labelsize=7)
+    return f"{said}; inside, how wide the 95% intervals are (their sharpness)"
 
 
 def sources(axes: "Axes", finding: Finding) -> str:
