@@ -14,6 +14,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from benchmarks.record import record
+from margin.engine.checkpoints import load_state, save_state
+from margin.engine.loop import State
 
 FITTED, GENERALIZED = 0.999, 0.99
 
@@ -45,10 +47,9 @@ def trained(arguments: argparse.Namespace, place: Path) -> list[dict[str, float]
     model = Adder(p, arguments.width)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=arguments.decay)
     rows: list[dict[str, float]] = []
-    if (file := place / "state.pt").exists():
-        kept = torch.load(file, weights_only=True)
-        model.load_state_dict(kept["model"])
-        optimizer.load_state_dict(kept["optimizer"])
+    state = State({"model": model}, {"": optimizer})
+    if (file := place / "state.safetensors").exists():
+        load_state(file, state)
         rows = json.loads((place / "history.json").read_text())
     start = int(rows[-1]["step"]) if rows else 0
     for step in range(start + 1, arguments.steps + 1):
@@ -66,7 +67,7 @@ def trained(arguments: argparse.Namespace, place: Path) -> list[dict[str, float]
                     "test_loss": float(nn.functional.cross_entropy(other, sums[half:])),
                 })  # fmt: skip
         if step % 500 == 0:
-            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+            save_state(file, state)
             (place / "history.json").write_text(json.dumps(rows))
             print(rows[-1], flush=True)
             if rows[-1]["test"] >= 0.999:
