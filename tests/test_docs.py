@@ -82,6 +82,7 @@ def install(text: str, room: Path) -> None:
     forget_tables()
 
 
+# five to twenty seconds a page: its commands train and audit in earnest, and that they do is what is asked
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_blocks_of_a_page_run(page: Path, room: Path) -> None:
     names: dict[str, object] = {"__name__": "page"}

@@ -45,6 +45,7 @@ def fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     fewer_draws(monkeypatch)
 
 
+# five to fifteen seconds of those that are asked everything: second derivatives of recurrences and attention
 @pytest.mark.parametrize("entry", models().values(), ids=lambda entry: entry.name)
 def test_every_claim_can_be_put_to_a_run_of_every_entry(entry: Entry, tmp_path: Path) -> None:
     data = resolve(entry.tiny)()

@@ -33,6 +33,7 @@ PATIENCE = 600
 CHANGED = ("pieces", "fewer-than-processes", "weighted", "fsdp", "fsdp-nested", "fsdp-images")
 
 
+# a minute, once for 150 tests: one process trains every entry, then two together do
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("processes")

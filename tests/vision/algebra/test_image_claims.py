@@ -1,6 +1,7 @@
 """Questions to networks of images, on models whose answers are known; on users' modules; what is refused."""
 
 import math
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +12,9 @@ from scipy.stats import beta
 from torch import Generator, Tensor, nn
 
 from margin.core.catalog import claims, resolve
+from margin.core.deadline import deadline
 from margin.core.findings import Finding, NotAsked, Subject, Verdict, finding_of
-from margin.core.tasks import VALUES
+from margin.core.tasks import DENSITY, VALUES
 from margin.core.types import Batch
 from margin.engine.loop import risk
 from margin.figures.svg import drawing
@@ -23,6 +25,7 @@ from margin.vision.algebra.image_claims import (
     demo,
     map_gap,
     moved,
+    receptive_field,
     roughness,
     shift_errors,
     shown,
@@ -342,3 +345,16 @@ def test_what_is_no_image_and_no_class_is_refused() -> None:
         assert images in claim.refusal(small) and images in claim.refusal(deep)
         values = replace(demo(), task=VALUES, objective=risk(VALUES))
         assert (scores in claim.refusal(values)) == (name in ("shift.classes", "saliency.pixels"))
+
+
+def test_maps_of_a_density_are_not_asked() -> None:
+    """A bound that sums over the steps of a chain makes each map many times, and takes minutes."""
+    density = replace(demo(), task=DENSITY)
+    for name in ("shift.maps", "field.measured"):
+        assert "a loss compares with targets" in claims()[f"vision/{name}"].refusal(density)
+        assert not claims()[f"vision/{name}"].refusal(demo())
+
+
+def test_gradients_of_maps_end_at_the_deadline() -> None:
+    with pytest.raises(NotAsked, match="its time is up"), deadline(time.perf_counter()):
+        receptive_field(demo())

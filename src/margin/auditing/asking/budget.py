@@ -43,8 +43,9 @@ PART = 1 / 40
 """The part of the budget that a question may take whose examples can be drawn, where it is one of many."""
 
 FEW = (128, 32, 4)
-"""Examples that are drawn although they count for more: so many up to a quarter of the budget, else the
-second; of examples of many targets that cost more still the third, which are as many targets."""
+"""Examples that are drawn although they count for more: so many up to a quarter of the budget, half of them
+from a twelfth on, else the second; of examples of many targets that cost more still the third, which are as
+many targets."""
 
 PLACES = 100
 """Targets of an example, pixels or tokens, that are many."""
@@ -284,6 +285,8 @@ class Budget:
         too_much = [self._expected(claim, few, self._counted) > self._total / 4 for few in FEW]
         if most <= FEW[0] and too_much[0]:
             return FEW[2 if too_much[1] and self.has_many_places else 1]
+        if most <= FEW[0] and 12 * self._expected(claim, FEW[0], self._counted) > self._total:
+            return FEW[0] // 2
         return max(examples, self._sizes["train"]) if most >= examples else most
 
     def sample(self, claim: Claim, most: int | None) -> str:

@@ -7,6 +7,10 @@ IMAGES = Need(
     "margin.vision.algebra.image_claims:has_images",
     why="margin.core.findings:why_not_movable",
 )
+JUDGED = Need(
+    "outputs that a loss compares with targets (a density may pass an image through its layers many times)",
+    "margin.vision.algebra.image_claims:is_judged",
+)
 CLASS_SCORES = Need("class scores", "margin.vision.algebra.image_claims:has_classes")
 CONVOLUTIONS = Need(
     "models with convolutions of images",
@@ -90,12 +94,13 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("vision/shift.maps",
         ".image_claims:shifted_maps", ".image_claims:demo",
         "Shift equivariance by layer: how far is a map of a moved image from the moved map?",
-        ZHANG_2019, needs=(CONVOLUTIONS, IMAGES), cost=Cost(9, limit=64, drawn=True), question="moves",
-        figure=".figures:shifts", covers=("conv.shift_equivariance",)),
+        ZHANG_2019, needs=(CONVOLUTIONS, IMAGES, JUDGED), cost=Cost(9, limit=64, drawn=True),
+        question="moves", figure=".figures:shifts", covers=("conv.shift_equivariance",)),
     Claim("vision/field.measured",
         ".image_claims:receptive_field", ".image_claims:demo",
         "Receptive field: how many pixels does a place of each feature map depend on?", LUO_2016,
-        needs=(CONVOLUTIONS, IMAGES), cost=Cost(30, limit=4), question="moves", figure=".figures:field",
+        needs=(CONVOLUTIONS, IMAGES, JUDGED), cost=Cost(30, limit=4), question="moves",
+        figure=".figures:field",
         covers=("conv.receptive_field",)),
     Claim("vision/filters.first",
         ".image_claims:first_filters", ".image_claims:demo",

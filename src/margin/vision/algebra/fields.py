@@ -21,6 +21,7 @@ from torch import Generator, Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from margin.core.deadline import check_deadline
 from margin.engine.evaluation import Call, hooked, leaves
 from margin.nn.windows import Window
 
@@ -262,6 +263,7 @@ def measured_support(
         with followed(model, x) as maps:
             model(x)
         for one in (each for each in maps if each.output.requires_grad):
+            check_deadline()  # a gradient is no pass, which would be refused
             height, width = one.output.shape[2:]
             middle = one.output[:, :, height // 2, width // 2]
             v = torch.randn(middle.shape[1], generator=generator, dtype=torch.float64).to(middle)

@@ -50,6 +50,11 @@ def has_images(subject: Subject) -> bool:
     return len(shape) == 4 and shape[1] <= 4 and min(shape[2:]) > 2 * SHIFTS - 1
 
 
+def is_judged(subject: Subject) -> bool:
+    """Whether outputs have a loss: what has none, as a bound over a chain, makes a map many times."""
+    return subject.task.loss is not None
+
+
 def has_classes(subject: Subject) -> bool:
     """Whether the model has a score for each class of an image."""
     return subject.task.classes is not None
