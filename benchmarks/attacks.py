@@ -155,6 +155,7 @@ def main() -> None:
     parser.add_argument("--peer", required=True, help="a Python that has torchattacks and foolbox")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--images", type=int, default=1000, help="of PGD")
+    parser.add_argument("--job", choices=("PGD-20", "ensemble"), help="one of the two alone")
     parser.add_argument("--few", type=int, default=200, help="images of the ensemble, which is run once")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -168,7 +169,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for which, robust in (("plain", False), ("adversarially trained", True)):
             model = trained(x[:TRAINED], y[:TRAINED], robust=robust)
-            for job in ("PGD-20", "ensemble") if robust else ("PGD-20",):
+            jobs = ("PGD-20", "ensemble") if robust else ("PGD-20",)
+            for job in (job for job in jobs if arguments.job in (None, job)):
                 chosen = index[: arguments.images if job == "PGD-20" else arguments.few]
                 file = Path(folder) / "held.pt"
                 held = {"x": parts["test"][0][chosen], "y": parts["test"][1][chosen]}

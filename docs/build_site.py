@@ -32,6 +32,7 @@ PAGES = {
         "train",
         "audit",
         "robustness",
+        "bounds",
         "sequences",
         "graphs",
         "generative",

@@ -10,9 +10,11 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch, Domain
 from margin.engine.loop import risk
 from margin.figures.svg import drawing
-from margin.robust.figures import examples, radii
+from margin.robust.attacks.threat_models import Threat
+from margin.robust.certificates.certify import certified
+from margin.robust.figures import examples, radii, sandwich
 from margin.robust.sandwich import demo as cube
-from margin.robust.sandwich import linf_fgsm
+from margin.robust.sandwich import linf_fgsm, linf_sandwich
 from margin.robust.smoothing_claims import demo, l2_smoothing
 
 
@@ -70,3 +72,38 @@ def test_attacked_images_stand_below_their_originals_and_the_change_below_both()
 def test_inputs_that_are_no_images_have_accuracy_against_epsilon():
     with drawing() as (_, axes):
         assert examples(axes, linf_fgsm(cube())).startswith("accuracy against epsilon")
+
+
+def test_images_that_nothing_decides_stand_below_the_curves():
+    """A network whose bounds are loose: of each image shown, no attack breaks it and nothing proves it."""
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(100, 40), nn.Tanh(), nn.Linear(40, 3))
+    with torch.no_grad():
+        model[1].weight *= 3
+    x = torch.rand(60, 1, 10, 10)
+    y = model(x).argmax(1)
+    made = Subject(
+        model=model,
+        test=(Batch((x,), y),),
+        task=CLASSES,
+        objective=risk(CLASSES),
+        domain=Domain(torch.tensor(0.0), torch.tensor(1.0)),
+    )
+    finding = linf_sandwich(made, shares=(0.0, 0.001, 0.02, 0.04))
+    told = next(r for r in finding.remarks if r.startswith("examples neither broken nor certified"))
+    counts = [int(n) for n in told.rpartition(" ")[2].split("/")]
+    first = next(i for i, count in enumerate(counts) if count)
+    images, eps = finding.curves["undecided"], float(finding.curves["undecided eps"])
+    assert first > 0 and eps == float(finding.curves["eps"][first]) and len(images) == min(counts[first], 6)
+    found = certified(model, images, model(images).argmax(1), [Threat(made.domain, eps)], units=0)
+    assert not found.proved.any() and all((image == x).flatten(1).all(1).any() for image in images)
+    with drawing() as (_, axes):
+        said = sandwich(axes, finding)
+        assert len(axes.child_axes) == len(images)
+        assert axes.child_axes[0].get_title(loc="left") == f"neither broken nor certified at {eps:.4g}"
+    assert said.endswith(
+        f"{len(images)} images that at {eps:.4g} neither an attack breaks nor a bound certifies"
+    )
+    flat = replace(finding, curves={**finding.curves, "undecided": images.flatten(1)})
+    with drawing() as (_, axes):
+        assert sandwich(axes, flat).endswith("certified") and not axes.child_axes

@@ -128,6 +128,7 @@ class Rule:
             examples; filled as ``measure``, and given ``cut``, which makes the batches of any examples.
         conclude: Path of a factory of ``state -> metrics``, which are told at the end beside those of an
             evaluation; filled as ``measure``.
+        remark: What a reader of a run's predictions must know, a sentence; "" where nothing.
         formerly: Names that it had; records of earlier runs hold them.
         covers: Identifiers of the specification that it covers.
     """
@@ -143,6 +144,7 @@ class Rule:
     measure: str = ""
     feed: str = ""
     conclude: str = ""
+    remark: str = ""
     formerly: tuple[str, ...] = ()
     covers: tuple[str, ...] = ()
 

@@ -124,10 +124,16 @@ class Source:
         if self.form == "data":
             raise ValueError("data that are already read have no reader")
         if self.format is None:
-            return resolve(_part_of(self.given).target)
+            return _with_randomization(resolve(_part_of(self.given).target))
         if not self.format.reader:
             raise ValueError(f"{self.given}: {self.format.refusal}")
-        return resolve(self.format.reader)
+        return _with_randomization(resolve(self.format.reader))
+
+
+def _with_randomization(reader: Callable[..., Any]) -> Callable[..., Any]:
+    # by name: what loads torch waits until there is something to read
+    found: Callable[..., Any] = resolve("margin.data.transforms.randomization:randomizable")(reader)
+    return found
 
 
 def prefixes() -> tuple[str, ...]:

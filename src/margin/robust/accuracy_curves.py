@@ -78,6 +78,8 @@ class Curves:
         struck: How many examples each attack broke in each ball, beyond those before it.
         remarks: What else a reader must know of the attacks.
         shown: Some inputs that one step broke in the smallest of its balls, each with what it became.
+        undecided: The smallest ball with examples that no attack broke and no bound proved, and some of
+            their inputs; None where there are none.
     """
 
     threats: tuple[Threat, ...]
@@ -93,6 +95,7 @@ class Curves:
     struck: Mapping[str, Int[Tensor, " balls"]] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
     shown: tuple[tuple[Tensor, Tensor], ...] = ()
+    undecided: tuple[float, Tensor] | None = None
 
     def share(self, right: Bool[Tensor, "*balls n"]) -> Float[Tensor, "*balls"]:
         """The weighted share of the examples that are right."""
@@ -233,12 +236,13 @@ def measure(
         failure = str(error)
     if failure or not parts:
         return _failed(threats, failure or "no test example lies inside the domain", sample.note)
-    proved, refusal, words = None, "", None
+    proved, refusal, words, undecided = None, "", None, None
     if certify:
         try:
             pairs = zip(sample.chunks, parts, strict=True)
             found = [_certified(subject, chunk, threats, part.attacked, units) for chunk, part in pairs]
             proved = torch.cat([part.proved for part in found], 1).cpu()
+            undecided = _undecided(threats, sample, torch.cat([part.attacked for part in parts], 1) & ~proved)
             words = Certificates(proved, torch.cat([part.method for part in found], 1).cpu()).words()
         except NoIntervalRule as error:
             refusal = str(error)
@@ -255,9 +259,21 @@ def measure(
         uncertified=refusal,
         struck=_summed(parts),
         shown=tuple(pair for part in parts for pair in part.shown)[:SHOWN],
+        undecided=undecided,
         remarks=tuple(dict.fromkeys(remark for part in parts for remark in part.remarks))
         + ((TABLE,) if features is not None else ()),
     )
+
+
+def _undecided(
+    threats: Sequence[Threat], sample: Sample, left: Bool[Tensor, "balls n"]
+) -> tuple[float, Tensor] | None:
+    """The first ball that leaves examples undecided, and their first inputs."""
+    inputs = torch.cat([chunk.inputs[0].detach().cpu() for chunk in sample.chunks])
+    for threat, row in zip(threats, left, strict=True):
+        if bool(row.any()):
+            return threat.eps, inputs[row][:SHOWN]
+    return None
 
 
 class _Part(NamedTuple):
@@ -400,7 +416,7 @@ def _premises(subject: Subject, parts: Sequence[_Part], methods: str | None) -> 
         independent_draws(subject),
     ]
     if methods is not None:
-        evidence = "every function called has one; bounds in float64, widened by the model's rounding"
+        evidence = "every function called has one; bounds widened by the model's rounding and by their own"
         evidence += f"; proofs, all balls together, by {methods}" if methods else ""
         found.append(Premise("every layer has a sound interval rule", "proved", evidence))
     return tuple(found)

@@ -75,4 +75,23 @@ def sandwich(axes: "Axes", finding: Finding) -> str:
     axes.set(xlabel="epsilon (input units)", ylabel="accuracy", ylim=(-0.03, 1.03))
     axes.legend(ncols=1)
     shown = [label for label, (y, _, _) in styles.items() if y is not None]
-    return f"accuracy against epsilon: {', '.join(shown)}"
+    return f"accuracy against epsilon: {', '.join(shown)}{_undecided(axes, finding)}"
+
+
+def _undecided(axes: "Axes", finding: Finding) -> str:
+    """Below the curves, images that no attack breaks and no bound proves right; what they are, in words."""
+    images, eps = curve(finding, "undecided"), curve(finding, "undecided eps")
+    if images is None or eps is None or images.ndim != 4 or images.shape[1] not in (1, 3):
+        return ""
+    width, height, below = 3.64, 2.1, 0.44
+    side, low, high = width / max(len(images), 6), float(images.min()), float(images.max())
+    sized(axes, 0.68, below + side + 0.32, width, height)
+    for k, image in enumerate(images):
+        bottom = -(below + side + 0.24) / height
+        place = axes.inset_axes((k * side / width, bottom, 0.92 * side / width, 0.92 * side / height))
+        place.imshow(levels(image, low, high), interpolation="nearest")
+        framed(place)
+        if k == 0:
+            title = f"neither broken nor certified at {float(eps):.4g}"
+            place.set_title(title, fontsize=8.5, color=MUTED, pad=3, loc="left")
+    return f"; {len(images)} images that at {float(eps):.4g} neither an attack breaks nor a bound certifies"

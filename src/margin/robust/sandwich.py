@@ -266,4 +266,10 @@ def _drawn(curves: Curves, shares: tuple[float, ...]) -> dict[str, Tensor]:
         "fgsm": curves.share(curves.stepped),
         "attacked": curves.share(curves.attacked),
     }
-    return drawn if curves.certified is None else drawn | {"certified": curves.share(curves.certified)}
+    if curves.certified is None:
+        return drawn
+    drawn["certified"] = curves.share(curves.certified)
+    if curves.undecided is not None:
+        eps, inputs = curves.undecided
+        drawn |= {"undecided": inputs, "undecided eps": torch.tensor([eps], dtype=torch.float64)}
+    return drawn

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from margin.core.catalog import formats, resolve
+from margin.core.catalog import find, formats, resolve, rules
 from margin.core.tasks import CODES, DENSITY, LEVELS, TOKENS, Task
 from margin.core.types import Batch
 from margin.data.examples import InOrder, evaluation_batch, is_independent
@@ -22,6 +22,13 @@ from margin.nn.predictive import predictive_of, states_law
 from margin.nn.preprocessed import core_of, dtype_of, features_of
 from margin.runs.run_data import held_out, is_own
 from margin.theory.prediction.held_out import Terms
+
+
+def remark_of(record: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a reader of a run's predictions must know of the rule by which it was trained."""
+    rule = record["arguments"]["rule"]
+    found = find(rules(), rule, "rule").remark if rule else ""
+    return (found,) if found else ()
 
 
 def predictions(
@@ -54,7 +61,7 @@ def predictions(
     named = is_own(run, source) and not Path(source.bare).exists()
     examples = held_out(run) if named else encode(source, encoding)
     series = encoding.get("format") == "series"
-    for note in getattr(examples, "notes", ()):
+    for note in (*getattr(examples, "notes", ()), *remark_of(record)):
         tell(note)
     if not named and (files := files_of(source, encoding)):
         columns["file"] = [str(path) for path in files]

@@ -10,6 +10,8 @@ import margin
 from margin.bayes.mcmc.adaptation import Adaptation, first_step
 from margin.bayes.mcmc.chains import Point, point_at, transition
 from margin.bayes.mcmc.learning import (
+    STABLE,
+    curvature_of,
     energy_of,
     hamiltonian_sampling,
     langevin_sampling,
@@ -184,6 +186,40 @@ def test_langevin_chains_have_the_variance_of_their_step_size(
     draws = model.draws[:, :, 0]
     assert abs(variance - 1) > 0.15 and float(draws.var()) == pytest.approx(variance, rel=0.1)
     assert float(draws.mean().abs()) < 5 * (variance / 4000) ** 0.5
+
+
+def test_the_curvature_of_a_quadratic_is_its_matrix() -> None:
+    """Of a diagonal one a single probe is exact; else a probe errs by 1/2, the mean of 4,800 by 0.7 %."""
+    theta = torch.randn(3, 4, generator=generator(), dtype=DOUBLE)
+    scale = torch.tensor([1.0, 40.0, 0.3, 5.0], dtype=DOUBLE)
+    inverse, largest = curvature_of(lambda t: (scale * t.square()).sum(1) / 2, theta, generator())
+    assert torch.allclose(inverse, 1 / scale, rtol=1e-5) and float(largest) == pytest.approx(1, rel=1e-5)
+    R = torch.tensor([[1.0, 0.5], [0.5, 1.0]], dtype=DOUBLE)
+    H = torch.outer(torch.tensor([1.0, 30.0]).double(), torch.tensor([1.0, 30.0]).double()) * R
+    begin = torch.zeros(400, 2, dtype=DOUBLE)
+    inverse, largest = curvature_of(lambda t: (t @ H * t).sum(1) / 2, begin, generator())
+    assert torch.allclose(inverse * torch.tensor([1.0, 900.0]).double(), torch.ones(2).double(), rtol=0.04)
+    assert float(largest) == pytest.approx(1.5, rel=0.04)
+
+
+@pytest.mark.parametrize("friction", [0.0, 0.3])
+def test_the_default_step_mixes_on_features_of_any_scale(friction: float) -> None:
+    """Standard deviations of 1, 1,000 and 0.01: a step for the first alone would blow up, or never move.
+
+    100 chains of 20 draws, nearly independent: a variance errs by 3.2 % in one deviation.
+    """
+    x = rows(20) * torch.tensor([1.0, 1000.0, 0.01], dtype=DOUBLE)
+    y = (rows(20) @ torch.tensor([1.0, -2.0, 0.5], dtype=DOUBLE)).tanh()
+    y = (y - y.mean()) / y.std(correction=0)
+    torch.manual_seed(0)
+    model = ChainRegressor(linear, chains=100, draws=20, prior_precision=1e-6, noise=0.3, learn="none")
+    factory = lambda n: langevin_sampling(n, friction=friction, batch_size=20)
+    model = sampled(model, factory, x, y, 600)
+    mean, V = exact(x, y, 0.3, 3e-6)
+    draws, scale = model.draws.flatten(0, 1), V.diagonal().sqrt()
+    assert ((draws.mean(0) - mean) / scale).abs().max() < 5 / 2000**0.5 * 1.5
+    ratio = draws.var(0) / scale.square()
+    assert float(ratio.min()) > 0.84 and float(ratio.max()) < 1.16 / (1 - STABLE / 4)
 
 
 def test_draws_are_spaced_evenly_after_the_warm_up() -> None:

@@ -17,6 +17,7 @@ from margin import Training
 from margin.auditing.subject.trained import subject_of_run
 from margin.core.findings import Subject, Verdict
 from margin.core.types import Batch
+from margin.runs.inference import predictions
 from margin.theory.bounds.certificate import (
     certified,
     demo,
@@ -179,6 +180,17 @@ def test_the_audit_holds_it_against_the_held_out_examples(run: margin.Run) -> No
     assert [p.status for p in finding.premises] == ["assumed", "proved", "proved", "assumed"]
     assert f"At most {run.metrics['certificate']:.1%} of new examples" in finding.remarks[0]
     assert all(torch.equal(before[name], value) for name, value in subject.model.state_dict().items())
+
+
+def test_predictions_are_the_means_and_say_so(run: margin.Run) -> None:
+    told: list[str] = []
+    columns = predictions(run, "iris", tell=told.append)
+    subject = subject_of_run(run)
+    said = torch.cat([margin.load(run)(*batch.inputs).argmax(1) for batch in subject.test])
+    assert columns["class"] == [subject.class_names[k] for k in said]
+    assert told == [
+        "predictions are those of the law's mean; its certificate speaks of networks drawn from it"
+    ]
 
 
 def test_it_is_the_record_of_another_rule_that_has_none(tmp_path: Path) -> None:

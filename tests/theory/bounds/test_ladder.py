@@ -21,12 +21,12 @@ from margin.theory.bounds.samples import occam_bound
 
 
 def test_the_held_out_rungs_by_hand() -> None:
-    """4 of 80 wrong, each rung at half of 5 %: the tail is .025, Hoeffding's root sqrt(ln 40 / 160)."""
+    """4 of 80 wrong, each rung at half of 4.995 %: the tail is .024975, the root sqrt(-ln .024975 / 160)."""
     found = ladder(demo())
     known = dict(zip(found.labels, found.value.tolist(), strict=True))
     assert list(known) == [BINOMIAL, HOEFFDING]
-    assert binom.cdf(4, 80, known[BINOMIAL]) == pytest.approx(0.025)
-    assert known[HOEFFDING] == pytest.approx(0.05 + math.sqrt(math.log(40) / 160))
+    assert binom.cdf(4, 80, known[BINOMIAL]) == pytest.approx(0.024975)
+    assert known[HOEFFDING] == pytest.approx(0.05 + math.sqrt(-math.log(0.024975) / 160))
     assert found.verdict is Verdict.MEASURED
 
 
@@ -50,12 +50,12 @@ def test_few_weights_and_many_examples_have_bounds_from_the_training_part() -> N
     subject = classifier(10_000)
     found = ladder(subject)
     known = dict(zip(found.labels, found.value.tolist(), strict=True))
-    assert list(known) == [BINOMIAL, HOEFFDING, STORED, QUANTIZED]
+    assert list(known)[:4] == [BINOMIAL, HOEFFDING, STORED, QUANTIZED]
     x, y = subject.train[0].inputs[0], subject.train[0].targets
     with torch.no_grad():
         wrong = float((subject.model(x).argmax(1) != y).double().mean())
     granted = float(binary_kl(wrong, known[STORED]))
-    assert granted == pytest.approx((42 * 32 * math.log(2) + math.log(4 / 0.05)) / 10_000)
+    assert granted == pytest.approx((42 * 32 * math.log(2) + math.log(4 / 0.04995)) / 10_000)
     assert wrong < known[QUANTIZED] < known[STORED] < 0.25
 
 
@@ -74,7 +74,7 @@ def test_the_bound_of_a_quantized_copy_is_of_its_own_errors(monkeypatch) -> None
 
 
 def test_the_choice_among_copies_is_paid_for() -> None:
-    """The best of three at a third of a rung's 1.25 %, each by its own errors on the training part."""
+    """The best of three at a third of a rung's 1.24875 %, each by its own errors on the training part."""
     subject = classifier(10_000)
     x, y = subject.train[0].inputs[0], subject.train[0].targets
     bounds = []
@@ -82,7 +82,7 @@ def test_the_choice_among_copies_is_paid_for() -> None:
         twin, nats = quantized(subject.model, levels)
         with torch.no_grad():
             risk = float((twin(x).argmax(1) != y).double().mean())
-        granted = (nats - math.log(0.05 / 4 / 3)) / 10_000
+        granted = (nats - math.log(0.04995 / 4 / 3)) / 10_000
         bounds.append((risk, granted, float(kl_upper(risk, granted))))
     best = min(bound for *_, bound in bounds)
     assert float(ladder(subject).value[3]) == pytest.approx(best, abs=1e-12)
@@ -98,7 +98,7 @@ def test_a_quantized_copy_has_few_values_and_leaves_the_model() -> None:
 
 def test_a_long_description_is_vacuous_and_says_one() -> None:
     found = ladder(classifier(50))
-    assert found.value[2:].tolist() == [pytest.approx(1, abs=0.1), 1.0]
+    assert found.value[2:4].tolist() == [pytest.approx(1, abs=0.1), 1.0]
 
 
 def test_the_code_of_a_sequence_is_a_law_over_all_sequences() -> None:

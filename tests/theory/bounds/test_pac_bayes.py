@@ -14,6 +14,7 @@ from margin.theory.bounds.pac_bayes import (
     catoni,
     change_of_measure,
     complexity,
+    drawn_bound,
     gaussian_kl,
     pac_bayes_kl,
     pac_bayes_quadratic,
@@ -120,3 +121,38 @@ def test_what_the_theorem_does_not_allow_is_refused(form, change, match) -> None
 def test_a_slope_that_is_not_positive_is_refused() -> None:
     with pytest.raises(ValueError, match="slope must be above 0: got 0"):
         catoni(torch.tensor(0.1), torch.tensor(1.0), 10, slope=0.0)
+
+
+def test_one_drawn_classifier_fails_with_probability_delta_at_most_by_enumeration() -> None:
+    """Two classifiers of dependent errors, Q by the sample; the failure is summed over samples and draws.
+
+    The divergence in place of the ratio would fail more often than its share: the draw from Q may be the
+    classifier that Q has raised most.
+    """
+    n, delta = 12, 0.3
+    prior = torch.tensor([0.05, 0.95], dtype=torch.float64)
+    risks = (0.4, 0.4)
+    failed = {"ratio": 0.0, "divergence": 0.0}
+    for i in range(n + 1):
+        for j in range(n + 1):
+            chance = binom.pmf(i, n, risks[0]) * binom.pmf(j, n, risks[1])
+            q = (prior.log() - 3.0 * torch.tensor([i, j])).softmax(0)
+            kl = float((q * (q / prior).log()).sum())
+            for h, errors in enumerate((i, j)):
+                ratio = float((q[h] / prior[h]).log())
+                bounds = {
+                    "ratio": drawn_bound(errors / n, ratio, n, delta),
+                    "divergence": pac_bayes_kl(errors / n, max(kl, 0.0), n, delta),
+                }
+                for name, bound in bounds.items():
+                    failed[name] += chance * float(q[h]) * (float(bound) < risks[h])
+    assert failed["ratio"] <= delta
+    assert failed["divergence"] >= failed["ratio"]
+
+
+def test_a_ratio_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="log_ratio must be a number"):
+        drawn_bound(0.1, math.nan, 10)
+    assert float(drawn_bound(0.1, -5.0, 50)) == float(pac_bayes_kl(0.1, 0.0, 50))
+    c = (2 + math.log(2 * math.sqrt(50) / 0.05)) / 50
+    assert float(binary_kl(0.1, drawn_bound(0.1, 2.0, 50))) == pytest.approx(c)

@@ -161,7 +161,8 @@ def test_each_part_of_the_steps_meets_its_own_rows() -> None:
     assert seen[False] == set(other_rows(100, rows).tolist())
     assert phases.per_epoch == 9  # of the 70 rows of the bound
     alone = feed(data, 7, lambda part: Shuffled(part, 8, seed=7), lambda per_epoch: 10, prior_share=0.0)
-    assert (alone.boundary, alone.per_epoch, boundary_of(10, 0.0, 0.5)) == (0, 13, 0)
+    assert (alone.boundary, alone.per_epoch, boundary_of(10, 0.0)) == (5, 13, 0)
+    assert len(alone(0).inputs[0]) == 8 and alone(5).targets is not None
 
 
 RULE = {"prior_share": 0.4, "prior_time": 0.5, "draws": 50}
@@ -206,6 +207,22 @@ def test_the_prior_is_where_its_training_left_it_and_statistics_stay(tmp_path: P
         assert torch.equal(buffer, kept[0][name]), name
     assert not torch.equal(posterior.get_parameter("mean"), posterior.get_buffer("prior_mean"))
     assert set(posterior.get_buffer("prior_rows").tolist()) == set(prior_rows(90, 0.4, 2).tolist())
+
+
+def test_without_rows_the_prior_is_at_the_initial_weights(tmp_path: Path) -> None:
+    """The mean begins where plain descent on all rows has come; statistics stay as they were drawn."""
+    options = {"prior_share": 0.0, "prior_time": 0.5, "draws": 50, "posterior_lr": 1e-9}
+    arguments = {"options": NORMED, "step": options, "rule": "pac_bayes"}
+    job = prepare("mlp", open_source("iris"), arguments, replace(TRAINING, scale="none"), tmp_path / "r")
+    first = {name: value.clone() for name, value in job.state.model.state_dict().items()}
+    run = finish(job)
+    posterior = job.state.modules[KEPT]
+    names = [name for name, _ in job.state.model.named_parameters()]
+    assert torch.equal(posterior.get_buffer("prior_mean"), flat([first[name] for name in names]))
+    moved_by = posterior.get_parameter("mean").detach() - posterior.get_buffer("prior_mean")
+    assert float(moved_by.norm()) > 0.5
+    assert all(torch.equal(buffer, first[name]) for name, buffer in job.state.model.named_buffers())
+    assert run.metrics["certificate_rows"] == 90
 
 
 def test_more_steps_are_refused_once_the_prior_is_chosen(tmp_path: Path) -> None:

@@ -130,6 +130,7 @@ class FullCurvature(Curvature):
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         count = sum(u * i for u, i in sizes)
+        self.only = sizes[0] if len(sizes) == 1 else None
         self.register_buffer("values", torch.zeros(count, dtype=torch.float64))
         self.register_buffer("vectors", torch.zeros(count, count, dtype=torch.float64))
 
@@ -138,9 +139,21 @@ class FullCurvature(Curvature):
         return torch.cat([part.jacobian() for part in parts], 2).double()
 
     def add(self, parts: Sequence[Factor], weight: Float[Tensor, " batch"]) -> None:
-        """Add the squares of the rows."""
-        rows = (weight.sqrt()[:, None, None] * self._rows(parts)).flatten(0, 1)
-        self.vectors += (rows.mT @ rows).to(self.vectors)
+        """Add the squares of the rows; of one layer at one place H is the sum of (g g') x (a a')."""
+        if self.only is None or parts[0].given.shape[1] > 1:
+            rows = (weight.sqrt()[:, None, None] * self._rows(parts)).flatten(0, 1)
+            self.vectors += (rows.mT @ rows).to(self.vectors)
+            return
+        a, g = parts[0].given[:, 0].double(), parts[0].back[:, :, 0].double()
+        squares = (weight.double()[:, None, None] * g).mT @ g
+        units, inputs = self.only
+        for u in range(units):
+            # a unit with itself and those behind it: the rest is its mirror image
+            scaled = (squares[:, u, u:, None] * a[:, None]).flatten(1)
+            block = (a.mT @ scaled).to(self.vectors)
+            own = slice(u * inputs, (u + 1) * inputs)
+            self.vectors[own, u * inputs :] += block
+            self.vectors[(u + 1) * inputs :, own] += block[:, inputs:].mT
 
     def finish(self, total: Float[Tensor, ""], places: Sequence[int]) -> None:
         """The eigenvectors; rounding makes no eigenvalue negative."""
@@ -156,7 +169,12 @@ class FullCurvature(Curvature):
         self, parts: Sequence[Factor], noise: Tensor, prior: Tensor
     ) -> Float[Tensor, "batch outputs outputs"]:
         """J (H / noise + prior I)^-1 J' of each example."""
-        turned = self._rows(parts) @ self.vectors.double()
+        if self.only is None or parts[0].given.shape[1] > 1:
+            turned = self._rows(parts) @ self.vectors.double()
+        else:
+            units = self.vectors.double().unflatten(0, self.only)
+            seen = torch.einsum("bi,uip->bup", parts[0].given[:, 0].double(), units)
+            turned = parts[0].back[:, :, 0].double() @ seen
         return (turned / (self.eigenvalues() / noise + prior)) @ turned.mT
 
     def draw(

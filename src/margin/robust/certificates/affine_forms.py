@@ -134,7 +134,7 @@ def within(form: Form, ball: Ball, box: Box) -> Box:
         far, middle = ball.eps * dual + form.rest + error, form.center + shift
         low, high = torch.maximum(low, middle - far), torch.minimum(high, middle + far)
     slack = (len(form.columns) + 8) * UNIT * (form.center.abs() + far)
-    return replace(box, low=torch.fmax(box.low, low - slack), high=torch.fmin(box.high, high + slack))
+    return box.cut(torch.fmax(box.low, low - slack), torch.fmin(box.high, high + slack))
 
 
 def mapped(
@@ -198,7 +198,7 @@ def _affine(call: Call, forms: Sequence[Form], boxes: Sequence[Box], raw: Box, b
 
 def _bent(form: Form, box: Box, lines: Lines) -> Form:
     """A function between two lines: of one slope, and as far from it as the lines are at the box's ends."""
-    if lines.slopes is None or lines.low is None or lines.high is None:
+    if lines.slopes is None or lines.high is None:
         raise ValueError("a function of one variable lies between lines")
     below, above = lines.slopes
     finite = box.low.isfinite() & box.high.isfinite() & form.rest.isfinite()
@@ -206,7 +206,8 @@ def _bent(form: Form, box: Box, lines: Lines) -> Form:
     chord = bool(((below == 0) | (below == 1)).all())
     slope = torch.where(finite, above if chord else (below + above) / 2, 0.0).to(form.columns.dtype)
     a, b, s = torch.where(finite, box.low, 0.0), torch.where(finite, box.high, 0.0), slope.double()
-    least = lines.low + torch.minimum((below - s) * a, (below - s) * b)
+    offset = torch.zeros_like(a) if lines.low is None else lines.low
+    least = offset + torch.minimum((below - s) * a, (below - s) * b)
     most = lines.high + torch.maximum((above - s) * a, (above - s) * b)
     size = s.abs() * (form.center.abs() + torch.maximum(a.abs(), b.abs())) + least.abs() + most.abs()
     rounded = 2 * torch.finfo(slope.dtype).eps * s.abs() * form.reach

@@ -55,11 +55,9 @@ class Envelope(NamedTuple):
 
 def relu_envelope(low: Tensor, high: Tensor) -> Envelope:
     """Of max(x, 0): above the chord, below 0 or x, whichever leaves the smaller area (Zhang et al., 2018)."""
-    width = (high - low).clamp(min=torch.finfo(low.dtype).tiny)
-    chord = torch.where(low >= 0, 1.0, torch.where(high <= 0, 0.0, high / width))
-    offset = torch.where((low < 0) & (high > 0), -chord * low, 0.0)
-    least = torch.where((low >= 0) | ((high > 0) & (high > -low)), 1.0, 0.0).to(low)
-    return Envelope(least, torch.zeros_like(low), chord.to(low), offset * (1 + OWN))
+    left, right = low.clamp(max=0), high.clamp(min=0)
+    chord = right / (right - left).clamp(min=torch.finfo(low.dtype).tiny)
+    return Envelope((high > -low).to(low), torch.zeros_like(low), chord, (-chord * left).mul_(1 + OWN))
 
 
 def envelope(curve: Curve, low: Tensor, high: Tensor) -> Envelope:

@@ -4,6 +4,9 @@ Each rule maps a box [l, h] to one that contains every f(x), x in the box (Gowal
 and every value that f may take when it is computed in the model's floating-point type: a sum of n products
 is off by at most gamma_n sum |w x|, gamma_n = n u / (1 - n u), u the unit roundoff (Higham, 2002, Section
 3.1). Elementary functions are taken to be right within 8 u.
+
+Ends are in float64. For a model in float32 the products of centers and of radii with constants are taken in
+float32 themselves, as processors have fast ones, and what these may be off is added by the same theorem.
 """
 
 import math
@@ -16,6 +19,10 @@ from torch import Tensor
 
 ULPS = 8
 """Rounding errors granted to an elementary operation, its constants' own rounding included."""
+
+
+COARSEST = 0.05
+"""The largest gamma_n at which a sum is bounded by a product in the model's own type."""
 
 
 class NoIntervalRule(ValueError):
@@ -46,7 +53,6 @@ class Squashed:
     scores: "Box"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Box:
     """A set of tensors, coordinate by coordinate between two ends.
 
@@ -56,12 +62,57 @@ class Box:
         arithmetic: The type in which the model computes, whose rounding the bounds cover; None for exact
             arithmetic.
         made_by: The last layer of which this is the direct output, where margins gain by knowing it.
+        products: The type in which products with constants are taken: float32 is fast, and as rigorous for
+            a model in float32.
     """
 
-    low: Tensor
-    high: Tensor
-    arithmetic: torch.dtype | None = None
-    made_by: Affine | Normalized | Squashed | None = None
+    __slots__ = ("_high", "_low", "arithmetic", "made_by", "products")
+
+    def __init__(
+        self,
+        low: Tensor,
+        high: Tensor,
+        arithmetic: torch.dtype | None = None,
+        made_by: Affine | Normalized | Squashed | None = None,
+        products: torch.dtype = torch.float64,
+    ) -> None:
+        self._low, self._high, self.arithmetic, self.made_by = low, high, arithmetic, made_by
+        self.products = products
+
+    @property
+    def low(self) -> Tensor:
+        """The lower ends, in the type in which bounds compute."""
+        self._low = self._low.to(self.dtype)
+        return self._low
+
+    @property
+    def high(self) -> Tensor:
+        """The upper ends, likewise."""
+        self._high = self._high.to(self.dtype)
+        return self._high
+
+    @property
+    def ends(self) -> tuple[Tensor, Tensor]:
+        """Both ends in the type in which they were found: float32 behind a product in it."""
+        return self._low, self._high
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type in which bounds compute: float64 where they cover the rounding of float32."""
+        return torch.float64 if self.arithmetic == torch.float32 else self._low.dtype
+
+    @property
+    def shape(self) -> torch.Size:
+        """The tensors' shape."""
+        return self._low.shape
+
+    def like(self, low: Tensor, high: Tensor, made_by: Affine | Normalized | Squashed | None = None) -> "Box":
+        """A box of the same arithmetic with other ends."""
+        return Box(low, high, self.arithmetic, made_by, self.products)
+
+    def cut(self, low: Tensor, high: Tensor) -> "Box":
+        """The same result between other ends."""
+        return self.like(low, high, self.made_by)
 
     @property
     def unit(self) -> float:
@@ -78,14 +129,20 @@ class Box:
         error = (terms + ULPS) * self.unit
         return error / (1 - error) if error < 1 else math.inf
 
+    @property
+    def in_single(self) -> bool:
+        """Whether products with constants are taken in float32: of a model in it, on a CPU."""
+        same = self.arithmetic == self.products == torch.float32
+        return same and self._low.device.type == "cpu"
+
     def to(self, low: Tensor, high: Tensor, error: Tensor | float = 0.0) -> "Box":
         """The box [low - error, high + error] of the same arithmetic, infinite where that overflows."""
         if self.arithmetic is None:
-            return Box(low, high)
+            return self.like(low, high)
         low, high, most = low - error, high + error, torch.finfo(self.arithmetic).max
         if bool((low < -most).any()) or bool((high > most).any()):
             low, high = low.masked_fill(low < -most, -torch.inf), high.masked_fill(high > most, torch.inf)
-        return Box(low, high, self.arithmetic)
+        return self.like(low, high)
 
     def underflow(self, terms: int) -> float:
         """The absolute error of so many products or values that underflow, were they set to 0.
@@ -104,10 +161,10 @@ Operand = Box | Tensor | float | int
 
 def endpointwise(function: Callable[[Tensor], Any], box: Box) -> Any:
     """An exact map that is non-decreasing in every coordinate: reshaping, indexing, pooling by maxima."""
-    low, high = function(box.low), function(box.high)
+    low, high = (function(end) for end in box.ends)
     if isinstance(low, Tensor):
-        return box.to(low, high)
-    return tuple(box.to(a, b) for a, b in zip(low, high, strict=True))
+        return box.like(low, high)
+    return tuple(box.like(a, b) for a, b in zip(low, high, strict=True))
 
 
 def joined(function: Callable[[list[Tensor]], Tensor], operands: Sequence[Operand]) -> Box:
@@ -123,35 +180,74 @@ def as_box(operand: Operand, like: Box) -> Box:
         return operand
     value = torch.as_tensor(operand, dtype=like.low.dtype, device=like.low.device)
     if like.arithmetic is None:
-        return Box(value, value)
+        return like.like(value, value)
     exact = value.to(like.arithmetic).to(value) == value
     error = torch.where(exact, 0.0, ULPS * like.unit * value.abs())
-    return Box(value - error, value + error, like.arithmetic)
+    return like.like(value - error, value + error)
 
 
-def linear_map(
-    apply: Callable[[Tensor, Tensor], Tensor], box: Box, weight: Tensor, bias: Tensor | None, terms: int
-) -> Box:
+Product = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""``(x, weight, bias) -> W x + b``: matrix product, convolution."""
+
+
+def linear_map(apply: Product, box: Box, weight: Tensor, bias: Tensor | None, terms: int) -> Box:
     """A bilinear map of box and weight, plus a bias: mu' = W mu + b, r' = |W| r (Gowal et al., eq. 6-7).
 
     Args:
-        apply: ``(x, weight) -> W x``: matrix product, convolution.
+        apply: The map.
         box: The inputs.
         weight: Its entries enter with their sign in the center, without it in the radius.
-        bias: Broadcasts against the result.
+        bias: Likewise.
         terms: Products in one sum.
     """
-    center, radius = (box.high + box.low) / 2, (box.high - box.low) / 2
     gamma = box.gamma(terms)
-    reach = apply((1 + gamma) * radius + gamma * center.abs() if gamma else radius, weight.abs())
-    middle = apply(center, weight)
-    if bias is not None:
-        middle, reach = middle + bias, reach + gamma * bias.abs() if gamma else reach
+    if box.in_single and gamma < COARSEST and is_single(weight):
+        return _single_map(apply, box, weight.float(), bias, terms)
+    weight, bias = weight.to(box.dtype), None if bias is None else bias.to(box.dtype)
+    size = None if bias is None else bias.abs()
+    center, radius = (box.high + box.low) / 2, (box.high - box.low) / 2
+    radius = (1 + gamma) * radius + gamma * center.abs() if gamma else radius
+    reach = apply(radius, weight.abs(), gamma * size if gamma and size is not None else None)
+    middle = apply(center, weight, bias)
     if box.arithmetic is not None and torch.finfo(box.arithmetic).max < 1e6:
         # float16: a partial sum may overflow, though the whole of it does not
-        size = apply(box.magnitude, weight.abs()) + (0.0 if bias is None else bias.abs())
-        reach = reach.masked_fill(size * (1 + gamma) > torch.finfo(box.arithmetic).max, torch.inf)
+        largest = apply(box.magnitude, weight.abs(), size) * (1 + gamma)
+        reach = reach.masked_fill(largest > torch.finfo(box.arithmetic).max, torch.inf)
     return box.to(middle - reach, middle + reach, box.underflow(terms))
+
+
+def is_single(constant: Tensor) -> bool:
+    """Whether a constant is the same number in float32."""
+    return constant.dtype == torch.float32 or torch.equal(constant.float().to(constant), constant)
+
+
+def _single_map(apply: Product, box: Box, weight: Tensor, bias: Tensor | None, terms: int) -> Box:
+    """The bilinear map of :func:`linear_map` by two products in float32, rounded outwards.
+
+    With c the center in float32, r the radius about it and g = gamma_n, the model's W x + b is off by
+    g (|W| (|c| + r) + |b|), the computed W c + b by g (|W| |c| + |b|), and the computed sum of positive terms
+    is at least (1 - g) of itself. So |W| ((1 + 3 g) r + 3 g |c|) + 3 g |b| reaches as far: of the 3 g, which
+    is 27 u at least, 2 g are these, the others the few u of c, r, of the reach and of the ends.
+    """
+    gamma = box.gamma(terms)
+    low, high = box.ends
+    center = (low + high).mul_(0.5)
+    far = center.abs() if low.numel() and bool(low.amin() < 0) else center
+    radius = (high - low).mul_(0.5 * (1 + 3 * gamma)).add_(far, alpha=3 * gamma)
+    size = weight.abs()
+    floor = 3 * box.underflow(terms) * (1 + float(size.amax()) if size.numel() else 1.0)
+    if bias is None:
+        middle, reach = apply(center.float(), weight, None), apply(radius.float(), size, None).add_(floor)
+    else:
+        middle = apply(center.float(), weight, bias.float())
+        reach = apply(radius.float(), size, (3 * gamma * bias.abs() + floor).float())
+    low, high = middle - reach, middle.add_(reach)
+    # Below this no partial sum of |W| |x| + |b|, which is reach / 3 g at most, overflows; NaN is not below.
+    most = gamma * torch.finfo(torch.float32).max
+    if reach.numel() and not bool(reach.amax() < most):
+        over = ~(reach < most)
+        low, high = low.masked_fill(over, -torch.inf), high.masked_fill(over, torch.inf)
+    return box.like(low, high)
 
 
 def matmul(a: Box | Tensor, b: Box | Tensor) -> Box:
@@ -160,9 +256,9 @@ def matmul(a: Box | Tensor, b: Box | Tensor) -> Box:
     Of two, (m_a + d_a)(m_b + d_b) is off by at most |m_a| r_b + r_a |m_b| + r_a r_b (Rump, 1999).
     """
     if isinstance(a, Box) and isinstance(b, Tensor):
-        return linear_map(torch.matmul, a, b, None, a.low.shape[-1])
+        return linear_map(lambda x, weight, _: torch.matmul(x, weight), a, b, None, a.shape[-1])
     if isinstance(b, Box) and isinstance(a, Tensor):
-        return linear_map(lambda x, weight: torch.matmul(weight, x), b, a, None, a.shape[-1])
+        return linear_map(lambda x, weight, _: torch.matmul(weight, x), b, a, None, a.shape[-1])
     if not isinstance(a, Box) or not isinstance(b, Box):
         raise TypeError("one of the operands must be a box")
     centers = [(box.high + box.low) / 2 for box in (a, b)]

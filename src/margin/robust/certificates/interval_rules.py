@@ -10,7 +10,6 @@ its own argument and falls in the others.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -50,19 +49,18 @@ MISH_BOTTOM = -1.1924312145154952
 def linear(x: Box, weight: Tensor, bias: Tensor | None = None) -> Box:
     """The layer x W' + b, remembered so that margins of its outputs can be bounded with the rows merged."""
     box = linear_map(F.linear, x, weight, bias, weight.shape[-1])
-    return Box(box.low, box.high, box.arithmetic, Affine(x, weight, bias))
+    return box.like(*box.ends, Affine(x, weight, bias))
 
 
 def convolution(function: Callable[..., Tensor], transposed: bool) -> Rule:
     """A convolution, or its transpose; the kernel's entries count the products of a sum."""
 
     def _rule(x: Box, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Box:
-        def apply(image: Tensor, kernel: Tensor) -> Tensor:
-            return function(image, kernel, None, *args, **kwargs)
+        def apply(image: Tensor, kernel: Tensor, shift: Tensor | None) -> Tensor:
+            return function(image, kernel, shift, *args, **kwargs)
 
         terms = math.prod(weight.shape[2:]) * weight.shape[0 if transposed else 1]
-        shift = None if bias is None else bias.reshape(-1, *(1,) * (weight.ndim - 2))
-        return linear_map(apply, x, weight, shift, terms)
+        return linear_map(apply, x, weight, bias, terms)
 
     return _rule
 
@@ -221,7 +219,7 @@ def clamp(x: Box, min: Any = None, max: Any = None) -> Box:
     """Clamping to constant ends; of probabilities, to what is next to 0, their margins keep their sign."""
     box = monotone(lambda end: torch.clamp(end, min, max), x, size=0.0)
     kept = max is None and isinstance(min, float) and 0 <= min <= NEXT_TO_0
-    return Box(box.low, box.high, box.arithmetic, _shares(x) if kept else None)
+    return box.like(*box.ends, _shares(x) if kept else None)
 
 
 def logarithm(x: Box) -> Box:
@@ -229,7 +227,7 @@ def logarithm(x: Box) -> Box:
     low, high = x.low.clamp_min(0.0).log(), x.high.clamp_min(0.0).log()
     size = torch.maximum(*(end.abs().nan_to_num(posinf=0.0) for end in (low, high)))
     box = x.to(low, high, ULPS * x.unit * (1 + size))
-    return Box(box.low, box.high, box.arithmetic, _shares(x))
+    return box.like(*box.ends, _shares(x))
 
 
 def _shares(x: Box) -> Normalized | Squashed | None:
@@ -283,7 +281,7 @@ def conversion(
     own = torch.finfo(x.arithmetic or torch.float64).eps
     if any(not kind.is_floating_point or torch.finfo(kind).eps > own for kind in kinds):
         raise NoIntervalRule(f"a conversion to {kinds[0]}")
-    return replace(x)
+    return x.cut(*x.ends)
 
 
 def layer_norm(
@@ -352,7 +350,7 @@ def glu(x: Box, dim: int = -1) -> Box:
 def sigmoid(x: Box) -> Box:
     """1 / (1 + exp(-x)), remembered so that margins of its outputs can be bounded by those of its inputs."""
     box = monotone(torch.sigmoid, x, size=0.0)
-    return Box(box.low, box.high, box.arithmetic, Squashed(x))
+    return box.like(*box.ends, Squashed(x))
 
 
 def softmax(x: Box, dim: int | None = None, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Box:
@@ -361,7 +359,7 @@ def softmax(x: Box, dim: int | None = None, _stacklevel: int = 3, dtype: torch.d
     low, high = (_log_share(x.low, x.high, axis).exp(), _log_share(x.high, x.low, axis).exp())
     size = x.low.shape[axis] + x.magnitude.amax(axis, keepdim=True)
     box = x.to(low, high, 2 * ULPS * x.unit * size * high + x.underflow(1))
-    return Box(box.low, box.high, box.arithmetic, _source(x, axis, log=False))
+    return box.like(*box.ends, _source(x, axis, log=False))
 
 
 def log_softmax(
@@ -372,7 +370,7 @@ def log_softmax(
     low, high = _log_share(x.low, x.high, axis), _log_share(x.high, x.low, axis)
     size = x.low.shape[axis] + 2 * x.magnitude.amax(axis, keepdim=True)
     box = x.to(low, high, 2 * ULPS * x.unit * size)
-    return Box(box.low, box.high, box.arithmetic, _source(x, axis, log=True))
+    return box.like(*box.ends, _source(x, axis, log=True))
 
 
 def _axis(x: Box, dim: int | None, dtype: torch.dtype | None) -> int:

@@ -15,6 +15,7 @@ from torch import Tensor
 from margin.robust.certificates.interval_arithmetic import (
     bent_at_zero,
     divide,
+    endpointwise,
     matmul,
     multiply,
     negate,
@@ -136,7 +137,7 @@ _ONE_BOX: Mapping[str, Rule] = {
     "__pow__": power,
     "neg": negate,
     "__neg__": negate,
-    "relu": rising(torch.relu, size=0.0),
+    "relu": partial(endpointwise, torch.relu),
     "relu6": rising(F.relu6, size=0.0),
     "hardtanh": rising(F.hardtanh, size=0.0),
     "clamp": clamp,
@@ -205,6 +206,10 @@ def _of(name: str) -> list[Any]:
 def named(*names: str) -> list[Any]:
     """The functions and methods of torch that bear the names."""
     return [function for name in names for function in _of(name)]
+
+
+PRODUCTS = set(named("linear", *(f"{name}{d}d" for name in ("conv", "conv_transpose") for d in (1, 2, 3))))
+"""Products with constants, whose rules take these in the type that they have."""
 
 
 def rules() -> dict[Any, Rule]:

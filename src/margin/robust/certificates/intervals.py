@@ -17,7 +17,15 @@ from torch import Tensor, nn
 from margin.core.types import Labels
 from margin.engine.evaluation import eval_mode, leaves, place_of, running
 from margin.robust.certificates.interval_arithmetic import ULPS, Affine, Box, NoIntervalRule, Squashed
-from margin.robust.certificates.interval_table import composed, facts, in_place, outside, rules, views
+from margin.robust.certificates.interval_table import (
+    PRODUCTS,
+    composed,
+    facts,
+    in_place,
+    outside,
+    rules,
+    views,
+)
 from margin.robust.certificates.tape import Call, Ref, Tape
 
 RULES = rules()
@@ -61,8 +69,7 @@ class Interval(Tensor):
     @staticmethod
     def __new__(cls: type["Interval"], box: Box, trail: Trail, place: int = 0) -> "Interval":
         """A tensor of the box's shape, type and device, without storage."""
-        low = box.low
-        return Tensor._make_wrapper_subclass(cls, low.shape, dtype=low.dtype, device=low.device)
+        return Tensor._make_wrapper_subclass(cls, box.shape, dtype=box.dtype, device=box.ends[0].device)
 
     def __init__(self, box: Box, trail: Trail, place: int = 0) -> None:
         self.box = box
@@ -72,7 +79,7 @@ class Interval(Tensor):
         self.shared = False
 
     def __repr__(self) -> str:  # type: ignore[override]  # torch passes itself an argument that is not used
-        return f"Interval(shape={tuple(self.box.low.shape)})"
+        return f"Interval(shape={tuple(self.box.shape)})"
 
     @classmethod
     def __torch_function__(
@@ -82,9 +89,9 @@ class Interval(Tensor):
         kwargs = dict(kwargs or {})
         first = next(value for value in leaves((args, kwargs)) if isinstance(value, Interval))
         if func == TYPE:  # a branch on it must go the way that it goes in the model
-            return first.box.arithmetic or first.box.low.dtype
+            return first.box.arithmetic or first.box.dtype
         if func in FACTS and not any(isinstance(value, Interval) for value in leaves((args[1:], kwargs))):
-            return func(first.box.low, *args[1:], **kwargs)
+            return func(first.box.ends[0], *args[1:], **kwargs)
         if func in COMPOSED:
             try:
                 return COMPOSED[func](*args, **kwargs)
@@ -97,9 +104,10 @@ class Interval(Tensor):
         if rule is None or kwargs.get("out") is not None:
             name = getattr(func, "__name__", str(func))
             raise first.trail.refusal(name if rule is None else f"{name} into a given tensor")
-        dtype = first.box.low.dtype
+        dtype = first.box.dtype
         try:
-            result = rule(*_boxes(args, dtype), **_boxes(kwargs, dtype))
+            own = None if func in PRODUCTS else dtype
+            result = rule(*_boxes(args, own), **_boxes(kwargs, own))
         except NoIntervalRule as error:
             raise first.trail.refusal(str(error)) from None
         call = None
@@ -116,7 +124,7 @@ class Interval(Tensor):
 
     def _refuse_autocast(self) -> None:
         """Refuse a region in which the model rounds to a coarser type: float64 bounds would not follow it."""
-        device, arithmetic = self.box.low.device.type, self.box.arithmetic
+        device, arithmetic = self.box.ends[0].device.type, self.box.arithmetic
         if arithmetic is None or not torch.is_autocast_enabled(device):
             return
         coarse = torch.get_autocast_dtype(device)
@@ -159,15 +167,17 @@ def _reference(value: Interval) -> Ref:
     return Ref(value.place)
 
 
-def _boxes(value: Any, dtype: torch.dtype, stand_in: Callable[[Interval], Any] = _box) -> Any:
-    """The arguments with boxes for tensors that stand for them, real constants in the bounds' type."""
+def _boxes(value: Any, dtype: torch.dtype | None, stand_in: Callable[[Interval], Any] = _box) -> Any:
+    """The arguments with boxes for tensors that stand for them, real constants in a type, if one is given."""
     if isinstance(value, dict):
         return {key: _boxes(part, dtype, stand_in) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return tuple(_boxes(part, dtype, stand_in) for part in value)
     if isinstance(value, Interval):
         return stand_in(value)
-    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+    if dtype is None or not isinstance(value, Tensor) or not value.is_floating_point():
+        return value
+    return value.to(dtype)
 
 
 def propagate(
@@ -209,6 +219,7 @@ def bounds(
     high: Float[Tensor, "batch ..."],
     read: Callable[[Any], Any] = lambda outputs: outputs,
     tape: Tape | None = None,
+    products: torch.dtype = torch.float64,
 ) -> Box:
     """Bounds on a model's outputs over low <= x <= high, computed in float64 from a copy of the model.
 
@@ -224,6 +235,8 @@ def bounds(
         high: Largest value of each coordinate.
         read: Applied to the outputs, by the same rules.
         tape: Where the model's calls are written; None writes none.
+        products: The type in which products with constants are taken where it is the model's own: float32 is
+            several times as fast as float64, and grants each sum three times its rounding instead of once.
 
     Returns:
         The box of the outputs, in float64.
@@ -250,7 +263,7 @@ def bounds(
     if arithmetic == torch.float32 and (flag := _reduced(low.device)):
         raise NoIntervalRule(f"{LOWER}: {flag}")
     with torch.no_grad(), eval_mode(own):
-        return propagate(own, Box(low.double(), high.double(), arithmetic), read, tape)
+        return propagate(own, Box(low.double(), high.double(), arithmetic, products=products), read, tape)
 
 
 def coarsest_type(model: nn.Module) -> torch.dtype:
@@ -329,7 +342,7 @@ def margin_bounds(
 
     Reference: Gowal et al. (2018), Section 3 and Equation 8 (elision of the last layer).
     """
-    return margins_of(bounds(model, low, high, classes), labels)
+    return margins_of(bounds(model, low, high, classes, products=torch.float32), labels)
 
 
 def all_beaten(below: Float[Tensor, "batch classes"], labels: Labels) -> Bool[Tensor, " batch"]:
@@ -383,8 +396,8 @@ def _margins(
 
 def _merged(layer: Affine, labels: Labels) -> Float[Tensor, "batch classes"]:
     """The bound of w_y a - w_j a + b_y - b_j, each with the rounding of its two sums."""
-    inputs, weight = layer.inputs, layer.weight
-    bias = torch.zeros_like(weight[:, 0]) if layer.bias is None else layer.bias
+    inputs, weight = layer.inputs, layer.weight.to(layer.inputs.dtype)
+    bias = torch.zeros_like(weight[:, 0]) if layer.bias is None else layer.bias.to(weight)
     center, radius = (inputs.high + inputs.low) / 2, (inputs.high - inputs.low) / 2
     gamma = inputs.gamma(weight.shape[1])
     rounding = gamma * (inputs.magnitude @ weight.abs().T + bias.abs())

@@ -11,7 +11,7 @@ ball where everything before is affine.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from margin.robust.certificates.affine_forms import Ball, Form, identity, mapped
 from margin.robust.certificates.interval_arithmetic import Box
 from margin.robust.certificates.intervals import bounds, margins_of
 from margin.robust.certificates.relaxations import (
+    CONVERTED,
     UNIT,
     VIEWS,
     Lines,
@@ -31,6 +32,7 @@ from margin.robust.certificates.relaxations import (
     linear,
     lines,
     rounding,
+    scales,
 )
 from margin.robust.certificates.tape import Call, Tape
 
@@ -91,24 +93,19 @@ class Relaxed:
             if own is None:
                 continue
             made = self.at(i)
-            constant = constant + _offset(own, made, batch)
+            above, below = own.clamp(min=0), own.clamp(max=0)
+            for signed, offset in ((above, made.low), (below, made.high)):
+                if offset is not None:
+                    flat = signed.reshape(len(own), batch, -1)
+                    constant = constant + torch.einsum("sbn,bn->sb", flat, offset.reshape(batch, -1))
+            constant = constant - made.floor
             if made.slopes is not None:
-                own = own.clamp(min=0) * made.slopes[0] + own.clamp(max=0) * made.slopes[1]
+                own = above.mul_(made.slopes[0]).add_(below.mul_(made.slopes[1]))
             if made.adjoint is None:
                 continue
             for position, part in zip(self.call(i).inputs, made.adjoint(own), strict=True):
                 pending[position] = pending[position] + part if position in pending else part
         return constant if 0 not in pending else constant + self.ball.least(pending[0])
-
-
-def _offset(rows: Tensor, made: Lines, batch: int) -> Tensor | float:
-    """What the offsets of the lines add to the bound of each example."""
-    if made.low is None or made.high is None:
-        return 0.0
-    flat = rows.reshape(len(rows), batch, -1)
-    low, high = made.low.reshape(batch, -1), made.high.reshape(batch, -1)
-    above, below = flat.clamp(min=0), flat.clamp(max=0)
-    return torch.einsum("sbn,bn->sb", above, low) + torch.einsum("sbn,bn->sb", below, high)
 
 
 def relaxed(tape: Tape, ball: Ball, units: int = 0, columns: int = 0) -> Relaxed:
@@ -129,7 +126,8 @@ def relaxed(tape: Tape, ball: Ball, units: int = 0, columns: int = 0) -> Relaxed
     affine = {0}
     for index in range(1, len(tape.calls)):
         call = made.call(index)
-        box = call.box(made.inputs(index))
+        cut = any(own is not tape.boxes[i] for i, own in zip(call.inputs, made.inputs(index), strict=True))
+        box = call.box(made.inputs(index)) if cut else tape.boxes[index]
         made.raw.append(box)
         made.boxes.append(box)
         own = [forms[i] for i in call.inputs]
@@ -152,8 +150,9 @@ def _image(made: Relaxed, index: int, affine: set[int]) -> Box:
     """The box of the exact image of the ball under an affine map, found column by column."""
     ball, box, shape = made.ball, made.boxes[index], made.ball.x.shape
     path = [i for i in sorted(affine - {0}) if i <= index]
-    if sum(made.call(i).func not in VIEWS for i in path) < 3 and ball.norm == "linf":
-        return box  # interval arithmetic is exact for one layer behind a scaling
+    mixed = [i for i in path if made.call(i).func not in VIEWS | CONVERTED and not scales(made.call(i))]
+    if len(mixed) < 2 and ball.norm == "linf":
+        return box  # interval arithmetic is exact for one layer among scalings of each coordinate
     forms = {i: exact_form(made.call(i), made.inputs(i)) for i in path}
 
     def value(x: Tensor) -> Tensor:
@@ -181,7 +180,7 @@ def _image(made: Relaxed, index: int, affine: set[int]) -> Box:
         middle = value(at)
         own = error + (count + 8) * UNIT * (middle.abs() + zero.abs() + far)
         low, high = torch.maximum(low, middle - far - own), torch.minimum(high, middle + far + own)
-    return replace(box, low=low, high=high)
+    return box.cut(low, high)
 
 
 def _errors(made: Relaxed, path: list[int]) -> dict[int, Tensor]:
@@ -212,7 +211,7 @@ def _tightened(made: Relaxed, index: int, units: int) -> Box:
     at = at.T
     low = low.scatter(1, at, torch.fmax(low.gather(1, at), below)).reshape(box.low.shape)
     high = high.scatter(1, at, torch.fmin(high.gather(1, at), above)).reshape(box.low.shape)
-    return replace(box, low=low, high=high)
+    return box.cut(low, high)
 
 
 def place(boxes: list[Box], box: Box) -> int:
@@ -253,8 +252,9 @@ def crown_margins(
     Reference: Zhang, Weng, Chen, Hsieh & Daniel (2018), "Efficient neural network robustness certification
     with general activation functions", Theorem 3.2; Xu et al. (2020).
     """
-    tape = Tape()
-    scores = bounds(model, ball.low, ball.high, classes, tape)
+    tape, plain = Tape(), ball.norm == "linf" and not units and ball.x[0].numel() > columns
+    products = torch.float32 if plain else torch.float64
+    scores = bounds(model, ball.low, ball.high, classes, tape, products)
     if not tape.separable():
         parts = [
             crown_margins(

@@ -12,7 +12,7 @@ arithmetic is carried along as a length.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -189,19 +189,10 @@ def _sums(call: Call, box: Box) -> tuple[Tensor, Tensor]:
     """The largest sum of a row and of a column of the linear part, of absolute values."""
     one = torch.ones_like(box.low)
     image = call.box([Box(-one, one)])
-    sized = replace(call, args=_sizes(call.args), kwargs=_sizes(call.kwargs))
+    sized = call.sized()
     value, pull = torch.func.vjp(lambda x: sized.value(x).to(x.dtype), torch.zeros_like(one))  # type: ignore[misc]
     (columns,) = pull(torch.ones_like(value))
     return (image.high - image.low).max() / 2, columns.abs().max()
-
-
-def _sizes(value: Any) -> Any:
-    """The arguments with the absolute values of their tensors: no entries of a column cancel."""
-    if isinstance(value, dict):
-        return {key: _sizes(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return tuple(_sizes(part) for part in value)
-    return value.abs() if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
 def _convolution_norm(call: Call, box: Box) -> float:
@@ -280,7 +271,8 @@ def lipschitz_margins(
         own = torch.zeros_like(out)
     else:
         index = place(tape.boxes, head.inputs)
-        turn = (head.weight[labels][:, None] - head.weight).norm(dual, 2)
+        weight = head.weight.to(out)
+        turn = (weight[labels][:, None] - weight).norm(dual, 2)
         call = tape.calls[place(tape.boxes, scores)]
         if call is None:
             raise NoIntervalRule("a model without layers has no Lipschitz constant")

@@ -9,6 +9,7 @@ at most the product of the radii (McCormick, 1976); a function of one variable h
 offsets include the rounding of the model's own arithmetic, as the interval rules state it.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -35,8 +36,8 @@ from margin.robust.certificates.envelopes import (
     softplus,
     tabulated,
 )
-from margin.robust.certificates.interval_arithmetic import Box
-from margin.robust.certificates.interval_table import named, views
+from margin.robust.certificates.interval_arithmetic import COARSEST, Box, is_single
+from margin.robust.certificates.interval_table import PRODUCTS, named, views
 from margin.robust.certificates.tape import Call, Ref
 
 UNIT = 2.0**-53
@@ -50,15 +51,17 @@ class Lines:
     Args:
         adjoint: Coefficients of J's result to those of the call's inputs, with a leading axis of rows; None
             where nothing depends on them.
-        low: The offset below; None is 0 on both sides.
-        high: The offset above.
+        low: The offset below; None is 0.
+        high: The offset above; None is 0.
         slopes: Those of the lower and of the upper line; None is 1.
+        floor: What the adjoint may lose of a row of any size by underflow.
     """
 
     adjoint: Callable[[Tensor], tuple[Tensor, ...]] | None
     low: Tensor | None = None
     high: Tensor | None = None
     slopes: tuple[Tensor, Tensor] | None = None
+    floor: float = 0.0
 
 
 def lines(call: Call, boxes: Sequence[Box], result: Box) -> Lines:
@@ -74,6 +77,8 @@ def lines(call: Call, boxes: Sequence[Box], result: Box) -> Lines:
     if call.func in VIEWS:
         return Lines(_adjoint(call.value, boxes)[1])
     if linear(call):
+        if call.func in PRODUCTS and boxes[0].in_single and (made := _product(call, boxes[0])) is not None:
+            return made
         shift, adjoint = _adjoint(exact_form(call, boxes), boxes)
         error = rounding(call, boxes, result)
         return Lines(adjoint, shift - error, shift + error)
@@ -93,6 +98,11 @@ def linear(call: Call) -> bool:
     return any(call.func in table for table in (AFFINE, VIEWS, RESIZED, CONVERTED))
 
 
+def scales(call: Call) -> bool:
+    """Whether a call maps each coordinate of its one input by itself, affinely."""
+    return call.func in SCALED and linear(call) and _references(call) == 1
+
+
 def _references(call: Call) -> int:
     return sum(isinstance(value, Ref) for value in leaves((call.args, call.kwargs)))
 
@@ -109,6 +119,30 @@ def rounding(call: Call, boxes: Sequence[Box], result: Box) -> Tensor:
         return error
     terms = max(box.low[:1].numel() for box in (*boxes, result))
     return error * (1 + (4 + terms) * UNIT / result.unit)
+
+
+def _product(call: Call, x: Box) -> Lines | None:
+    """A product with constants whose adjoint is taken in float32; None where that is too coarse.
+
+    With S = |W| |x| + |b| the model's own sums are off by gamma S, the adjoint's A W x by |A| gamma' S, n the
+    terms of each (Higham, 2002, Section 3.1).
+    """
+    weight = call.args[1] if len(call.args) > 1 else call.kwargs["weight"]
+    spread = math.prod(weight.shape[2:])
+    gamma = sum(x.gamma(spread * count) for count in weight.shape[:2])
+    if gamma > COARSEST or not is_single(weight):
+        return None
+    own, zero = call.cast(torch.float32), torch.zeros(x.shape, dtype=torch.float32)
+    shift, pull = torch.func.vjp(own.value, zero)  # type: ignore[misc]  # of one output, not of two
+    far = x.magnitude
+    size = own.sized().value(far.float()).double().mul_(1 + 3 * gamma)
+    floor = float(size.sum() + spread * weight.shape[0] * far.sum())
+    error = size.mul_(gamma)
+
+    def adjoint(rows: Tensor) -> tuple[Tensor, ...]:
+        return tuple(part.double() for part in torch.func.vmap(pull)(rows.float()))
+
+    return Lines(adjoint, shift - error, shift + error, None, torch.finfo(torch.float32).tiny * floor)
 
 
 def exact_form(call: Call, boxes: Sequence[Box]) -> Callable[..., Tensor]:
@@ -164,7 +198,10 @@ def _curved(call: Call, x: Box, result: Box) -> Lines:
     found = CURVES[call.func](*call.args[1:], **call.kwargs)
     if found is None:
         return Lines(None, result.low, result.high)
-    made = relu_envelope(x.low, x.high) if found is relu_envelope else envelope(found, x.low, x.high)
+    if found is relu_envelope:  # it rounds nothing
+        made = relu_envelope(x.low, x.high)
+        return Lines(lambda rows: (rows,), None, made.high, (made.low_slope, made.high_slope))
+    made = envelope(found, x.low, x.high)
     error = rounding(call, [x], result)
     return Lines(lambda rows: (rows,), made.low - error, made.high + error, (made.low_slope, made.high_slope))
 
@@ -268,6 +305,12 @@ _PRODUCTS = (
 )
 _WHOLE = ("amax",)
 _POOLS = tuple(f"{name}{d}d" for name in ("max_pool", "adaptive_max_pool") for d in (1, 2, 3))
+
+_SCALED = ("batch_norm", "add", "sub", "subtract", "rsub", "mul", "multiply", "neg", "div", "divide")
+
+SCALED = set(named(*_SCALED, "true_divide", *(f"__{name}__" for name in ("add", "radd", "sub", "rsub"))))
+SCALED |= set(named("__mul__", "__rmul__", "__truediv__", "__neg__"))
+"""Functions that with one reference map each coordinate by itself."""
 
 CONVERTED = set(named("to", "type_as", "float", "double"))
 VIEWS = (views() | set(named(*_MOVED))) - CONVERTED

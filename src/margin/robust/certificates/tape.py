@@ -58,6 +58,10 @@ class Call:
         """The same call with its real constants in another type."""
         return replace(self, args=_cast(self.args, kind), kwargs=_cast(self.kwargs, kind))
 
+    def sized(self) -> "Call":
+        """The same call with the absolute values of its real constants: no entries of a column cancel."""
+        return replace(self, args=_sizes(self.args), kwargs=_sizes(self.kwargs))
+
     def _ask(self, function: Callable[..., Any], values: Sequence[Any]) -> Any:
         known = dict(zip(self.inputs, values, strict=True))
         result = function(*_filled(self.args, known), **_filled(self.kwargs, known))
@@ -82,6 +86,14 @@ def _cast(value: Any, kind: torch.dtype) -> Any:
     return value.to(kind) if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
+def _sizes(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _sizes(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(_sizes(part) for part in value)
+    return value.abs() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
 @dataclass(slots=True, eq=False)
 class Tape:
     """The calls of one run. ``boxes`` holds each result's box; the first is the input's and has no call."""
@@ -96,28 +108,33 @@ class Tape:
         return len(self.boxes) - 1
 
     def values(self, x: Tensor, last: int) -> list[Tensor]:
-        """The results up to the one at ``last`` on an input of the recorded shape, in float64."""
+        """The results up to the one at ``last`` on an input of the recorded shape, in its type."""
         found = [x]
         for call in filter(None, self.calls[1 : last + 1]):  # the first is the input, which no call gave
-            found.append(call.value(*(found[i] for i in call.inputs)).to(x.dtype))  # conversions undone
+            own = call if x.dtype == torch.float64 else call.cast(x.dtype)
+            found.append(own.value(*(found[i] for i in call.inputs)).to(x.dtype))  # conversions undone
         return found
 
     def separable(self) -> bool:
         """Whether the results of an example lie in its own rows of each result, and depend on it alone.
 
-        Tried: the first example is changed, and no row of another one may change.
+        Tried: the first example is changed, and no row of another one may change; in float32 by no bit, as
+        equal rows at equal places go through equal sums.
         """
         x = self.boxes[0]
         count = len(x.low)
         if count == 1:
             return True
         center = (x.low + x.high) / 2
+        rtol, atol = 1e-9, 1e-12
+        if x.in_single:
+            center, rtol, atol = center.float(), 0.0, 0.0
         other = torch.cat((center[1:2] + 1, center[1:]))
         pairs = zip(*(self.values(at, len(self.calls) - 1) for at in (center, other)), strict=True)
         for a, b in pairs:
             if a.ndim == 0 or len(a) % count:
                 return False
             rest = slice(len(a) // count, None)
-            if not torch.allclose(a[rest], b[rest], rtol=1e-9, atol=1e-12, equal_nan=True):
+            if not torch.allclose(a[rest], b[rest], rtol=rtol, atol=atol, equal_nan=True):
                 return False
         return True

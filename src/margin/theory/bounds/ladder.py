@@ -14,12 +14,16 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.theory.bounds.description import quantized, stored_nats
 from margin.theory.bounds.samples import binomial_bound, hoeffding_bound, occam_bound
+from margin.theory.bounds.spectral import by_norms
 from margin.theory.prediction.confusion import Classified, classified
 from margin.theory.prediction.held_out import Terms, independent_draws, stated, trials_of, weighted_mean
 from margin.theory.prediction.memorization import training_part
 
 DELTA = 0.05
 """The probability that one of the bounds fails."""
+
+OF_CAPACITY = 0.001
+"""The share of it that is for bounds by the capacity of all networks of a kind, which are seldom below 1."""
 
 LEVELS = (3, 9, 33)
 """Values of a quantized entry that are tried; the choice among them is paid for. Odd numbers, for 0."""
@@ -44,25 +48,24 @@ def ladder(subject: Subject) -> Finding:
     """
     found, failure = classified(subject)
     names = [BINOMIAL, HOEFFDING, *([STORED, QUANTIZED] if len(subject.train) else [])]
-    delta = DELTA / len(names)
-    if failure:
-        bounds = [math.nan] * len(names)
-    else:
+    delta = DELTA * (1 - OF_CAPACITY) / len(names)
+    known = dict.fromkeys(names, math.nan)
+    if not failure:
         errors, n = _errors(found)
         whole = max(math.floor(n), 1)
-        bounds = [
-            binomial_bound(errors, n, delta),
-            float(hoeffding_bound(errors / n, whole, delta)),
-            *(_by_training(subject, found, delta) if len(subject.train) else []),
-        ]
+        known[BINOMIAL] = binomial_bound(errors, n, delta)
+        known[HOEFFDING] = float(hoeffding_bound(errors / n, whole, delta))
+        if len(subject.train):
+            known |= _by_training(subject, found, delta)
+            known |= by_norms(training_part(subject), DELTA * OF_CAPACITY)
     return Finding(
         statement="Upper bounds of the share of new examples that are answered wrongly, which hold at once "
-        f"with {1 - DELTA:.0%} confidence. The last is of a copy whose weights take few values.",
-        value=torch.tensor(bounds, dtype=torch.float64),
+        f"with {1 - DELTA:.0%} confidence. Where weights are quantized it is that of a copy of few values.",
+        value=torch.tensor([*known.values()], dtype=torch.float64),
         range=(0.0, 1.0),
         premises=(independent_draws(subject), UNSEEN),
         failure=failure,
-        labels=tuple(names),
+        labels=tuple(known),
     )
 
 
@@ -74,12 +77,12 @@ def _errors(found: Classified) -> tuple[float, float]:
     return min(max(n * (1 - float(weighted_mean(terms).mean)), 0.0), n), n
 
 
-def _by_training(subject: Subject, held_out: Classified, delta: float) -> list[float]:
+def _by_training(subject: Subject, held_out: Classified, delta: float) -> dict[str, float]:
     """Occam's bounds: of the weights as they are stored, and of the best of a few quantized copies."""
     part = training_part(subject)
     found, failure = classified(part)
     if failure:
-        return [1.0, 1.0]
+        return {STORED: 1.0, QUANTIZED: 1.0}
     errors, n = _errors(found)
     whole = max(math.floor(n), 1)
     stored = float(occam_bound(errors / n, whole, delta, choice=stored_nats(subject.model)))
@@ -93,7 +96,7 @@ def _by_training(subject: Subject, held_out: Classified, delta: float) -> list[f
         if not failure:
             errors, n = _errors(copied)
             best = min(best, float(occam_bound(errors / n, whole, share, choice=nats)))
-    return [stored, best]
+    return {STORED: stored, QUANTIZED: best}
 
 
 def demo() -> Subject:

@@ -113,6 +113,32 @@ def catoni(
     return (torch.expm1(-slope * in_unit(risk) - grant) / math.expm1(-slope)).clamp(max=1.0)
 
 
+def drawn_bound(risk: Shares | float, log_ratio: Shares | float, n: int, delta: float = 0.05) -> Shares:
+    r"""The bound of one classifier that was drawn from Q, once: what it says is no longer drawn.
+
+    .. math:: \mathrm{kl}^{-1}\Big(r(h), \tfrac1n \big(\ln \tfrac{dQ}{dP}(h) + \ln(2\sqrt n/\delta)\big)\Big)
+
+    It holds with probability at least 1 - delta over the sample and the draw of h; of classifiers that were
+    drawn and compared it says nothing.
+
+    Args:
+        risk: The mean error of h on the sample, in [0, 1].
+        log_ratio: ln dQ/dP at h, in nats; below 0 it counts as 0.
+        n: Examples.
+        delta: Probability that it fails.
+
+    Raises:
+        ValueError: A number is out of range.
+
+    Reference: Rivasplata, Kuzborskij, Szepesvari and Shawe-Taylor 2020, Theorem 1 (i); Catoni 2007, Theorem
+    1.2.7.
+    """
+    ratio = torch.as_tensor(log_ratio, dtype=torch.float64)
+    if bool(ratio.isnan().any()):
+        raise ValueError("log_ratio must be a number: got nan")
+    return pac_bayes_kl(risk, ratio.clamp(min=0), n, delta)
+
+
 def averaged_risk(
     errors: Float[Tensor, " draws"],
     n: int,

@@ -65,6 +65,11 @@ class Posterior(nn.Module):
         return float(self.get_buffer("prior_std"))
 
     @torch.no_grad()
+    def start(self, weights: Weights) -> None:
+        """Let the posterior's mean begin at these weights."""
+        self.mean.copy_(weights)
+
+    @torch.no_grad()
     def draw(self, generator: Generator) -> tuple[Weights, Weights]:
         """Weights mean + std z, and std z."""
         z = torch.randn(self.mean.shape, generator=generator, dtype=self.mean.dtype).to(self.mean.device)
@@ -137,19 +142,19 @@ class Phases(NamedTuple):
     """The batches of the prior's rows, then those of the others; an epoch is a pass through the larger part.
 
     Args:
-        first: Of the prior; None where it is left at the initial weights.
+        first: Of the prior; of all rows where it is left at the initial weights.
         then: Of the bound.
         boundary: Steps of the first.
     """
 
-    first: Batches | None
+    first: Batches
     then: Batches
     boundary: int
 
     @property
     def per_epoch(self) -> int:
         """Steps an epoch."""
-        return max(part.per_epoch for part in (self.first, self.then) if part is not None)
+        return max(self.first.per_epoch, self.then.per_epoch)
 
     @property
     def batch_size(self) -> int:
@@ -158,9 +163,7 @@ class Phases(NamedTuple):
 
     def __call__(self, step: int) -> Batch:
         """The batch of a step, counted from 0."""
-        if self.first is not None and step < self.boundary:
-            return self.first(step)
-        return self.then(step - self.boundary)
+        return self.first(step) if step < self.boundary else self.then(step - self.boundary)
 
 
 def feed(
@@ -180,7 +183,7 @@ def feed(
         cut: Makes the batches of examples.
         total_of: The steps of the training, by those of an epoch.
         prior_share: Share of the rows that choose the prior.
-        prior_time: Share of the steps in which it is trained.
+        prior_time: Share of the steps that descend plainly.
 
     Raises:
         ValueError: An option is out of range.
@@ -189,13 +192,11 @@ def feed(
         raise ValueError("pac_bayes needs examples that can be told apart: the data are a stream")
     rows = prior_rows(len(examples), prior_share, seed)
     then = cut(Rows(examples, other_rows(len(examples), rows)))
-    if not len(rows):
-        return Phases(None, then, 0)
-    phases = Phases(cut(Rows(examples, rows)), then, 0)
-    return phases._replace(boundary=boundary_of(total_of(phases.per_epoch), prior_share, prior_time))
+    phases = Phases(cut(Rows(examples, rows)) if len(rows) else then, then, 0)
+    return phases._replace(boundary=boundary_of(total_of(phases.per_epoch), prior_time))
 
 
-def boundary_of(total: int, prior_share: float, prior_time: float) -> int:
+def boundary_of(total: int, prior_time: float) -> int:
     """The first step that trains the posterior.
 
     Raises:
@@ -203,7 +204,7 @@ def boundary_of(total: int, prior_share: float, prior_time: float) -> int:
     """
     if not 0 <= prior_time < 1:
         raise ValueError(f"prior_time must be in [0, 1): got {prior_time}")
-    return round(prior_time * total) if prior_share > 0 else 0
+    return round(prior_time * total)
 
 
 def bounded_loss(task: Task, p_min: float) -> Objective:
@@ -286,7 +287,8 @@ def pac_bayes(
         delta: Probability that the certificate fails, in (0, 1), a fifth of it for the drawing of networks.
         prior_share: Share of the training rows that choose the prior, in [0, 1), drawn by the seed; 0 leaves
             it at the initial weights.
-        prior_time: Share of the steps in which it is trained, in [0, 1).
+        prior_time: Share of the steps that descend plainly before there is a law, in [0, 1): on the prior's
+            rows; where it has none, on all, to where the posterior begins.
         prior_std: The prior's standard deviation of each weight, > 0, fixed beforehand.
         posterior_lr: Learning rate of the posterior, in standard deviations of the prior, > 0.
         p_min: Probability below which a label costs no more, in (0, 1).
@@ -308,23 +310,26 @@ def pac_bayes(
         raise ValueError(f"draws must be at least 1: got {draws}")
     check_sample(1, delta)
     refuse_shares("pac_bayes", descend)
-    boundary = boundary_of(total_steps, prior_share, prior_time)
+    boundary = boundary_of(total_steps, prior_time)
     bounded, before = bounded_loss(task, p_min), descent(objective, descend)
     value_of = OBJECTIVES[bound]
 
     def step(state: State, batch: Batch) -> Metrics:
+        rows = prior_rows(len(examples), prior_share, state.seed)
         if state.step == 0:
-            _begin(state, examples, prior_rows(len(examples), prior_share, state.seed), scale)
+            _begin(state, examples, rows, scale)
+        if state.step >= boundary or not len(rows):
+            posterior = _posterior_of(state, prior_std, rows, total_steps)
+            state.model.eval()
         if state.step < boundary:
             return before(state, batch)
-        rows = prior_rows(len(examples), prior_share, state.seed)
-        posterior = _posterior_of(state, prior_std, rows, total_steps)
+        if state.step == boundary:
+            posterior.start(flat(trained(state.model)))
         n = len(examples) - len(rows)
         left = (total_steps - state.step) / max(total_steps - boundary, 1)
         optimizer = state.kept_optimizer(KEPT, lambda: _optimizer(posterior, posterior_lr))
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"] * left
-        state.model.eval()
         asked = BatchLoss(state, bounded, descend, batch)
         parameters = trained(state.model)
         weights, moved = posterior.draw(Generator().manual_seed(mix(state.seed, PURPOSE, 1, state.step)))

@@ -34,6 +34,7 @@ from margin.theory.curvature.trained_weights import (
     differentiated,
     of_weights,
 )
+from margin.theory.curvature.twice_differentiable import twice_differentiable
 from margin.theory.dynamics.rates import (
     Make,
     Path,
@@ -76,7 +77,9 @@ def posed(subject: Subject, examples: int | None) -> Posed:
     sample = differentiated(subject, examples)
     h = WeightFunction(subject.model, sample.batches, subject.objective)
     start = torch.zeros_like(h.weights) if subject.initial is None else h.of(subject.initial)
-    return Posed(h, curved(h, task), start, sample)
+    known = curved(h, task)
+    premises = (*known.premises, twice_differentiable(subject))
+    return Posed(h, known._replace(premises=premises), start, sample)
 
 
 def _begins(subject: Subject) -> str:

@@ -86,11 +86,11 @@ def _periodic(subject: Subject) -> tuple[Premise, ...]:
     strided = [n for n, m in layers if m.stride != (1, 1)]
     texts = (
         "each convolution pads circularly, so that its output is as large as its input",
-        "its stride is 1",
+        "each steps by 1",
     )
     made = []
     for text, odd, why in ((texts[0], zeros, "pads otherwise"), (texts[1], strided, "steps further")):
-        where = f"layer {odd[0]!r} {why}" if odd else f"all {len(layers)} are"
+        where = f"layer {odd[0]!r} {why}" if odd else f"so do the layers, {len(layers)} of them"
         made.append(Premise(text, "refuted" if odd else "proved", where))
     return tuple(made)
 

@@ -75,8 +75,8 @@ def pyramid(subject: Subject) -> Finding:
     fewer = [f"{name} ({old[0]} to {new[0]})" for (_, old), (name, new) in pairs if new[0] < old[0]]
     told = [("larger maps", larger), ("fewer maps", fewer)]
     return Finding(
-        statement="Along the trunk of a convolutional network maps do not grow and do not become fewer: "
-        "layers that enlarge rows or columns, and layers that yield fewer maps than the one before them.",
+        statement="How many layers along the trunk of a convolutional network enlarge rows or columns, and "
+        "how many yield fewer maps than the one before them; of a pyramid none does.",
         value=torch.tensor([float(len(larger)), float(len(fewer))], dtype=torch.float64),
         range=(0.0, math.inf),
         unit="layers",
