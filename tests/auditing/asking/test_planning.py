@@ -232,7 +232,7 @@ def many(slow, monkeypatch):
 
 
 def test_a_question_that_would_not_fit_is_asked_of_fewer_examples(many, claim_of, finding):
-    """20 passes of 1 ms over 1,000 examples are 20 s: over 128 they are 2.6, a twelfth of 31, a fourth of 10."""
+    """20 passes of 1 ms over 1,000 examples are 20 s: over 128 2.6 s, a twelfth of 31, a fourth of 10."""
     asked = Passing(finding, 20)
     claim = replace(claim_of(asked, "room/topic.dear"), cost=drawn(20))
     for seconds, rows in ((32, 128), (30, 64), (12, 64), (6, 32)):

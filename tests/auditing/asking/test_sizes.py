@@ -128,7 +128,7 @@ def test_a_spin_that_is_disturbed_once_is_outweighed_by_those_that_are_not(monke
 
 @pytest.mark.parametrize(
     ("places", "each", "few"),
-    [(100, 1.0, 4), (99, 1.0, 32), (100, 0.04, 32), (100, 0.01, 128)],
+    [(100, 1.0, 4), (99, 1.0, 32), (100, 0.04, 32), (100, 0.01, 64), (100, 0.003, 128)],
 )
 def test_of_many_targets_an_example_that_is_dear_four_are_drawn(
     subject, claim_of, finding, monkeypatch, places, each, few

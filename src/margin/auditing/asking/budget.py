@@ -262,8 +262,7 @@ class Budget:
             return required + others
         for claim in claims:
             if claim.cost.drawn and not claim.by_name:
-                kind = _kind(claim)
-                self._passes[kind] = max(self._passes.get(kind, 0.0), claim.cost.passes)
+                self._passes[_kind(claim)] = max(self._passes.get(_kind(claim), 0.0), claim.cost.passes)
 
         def place(claim: Claim) -> tuple[bool, int, bool, float]:
             of_outputs = 0 < claim.cost.passes <= ONE and not claim.cost.drawn
@@ -282,11 +281,10 @@ class Budget:
             return None
         each, passes = _each(claim, self._counted), self._passes.get(_kind(claim), claim.cost.passes)
         most, examples = self._fits(self._part, each * passes), self._examples(claim)
-        too_much = [self._expected(claim, few, self._counted) > self._total / 4 for few in FEW]
-        if most <= FEW[0] and too_much[0]:
-            return FEW[2 if too_much[1] and self.has_many_places else 1]
-        if most <= FEW[0] and 12 * self._expected(claim, FEW[0], self._counted) > self._total:
-            return FEW[0] // 2
+        parts = [self._expected(claim, few, self._counted) / self._total for few in FEW]
+        if most <= FEW[0] and parts[0] > 1 / 12:
+            fewest = parts[1] > 1 / 4 and self.has_many_places
+            return FEW[1 + fewest] if parts[0] > 1 / 4 else FEW[0] // 2
         return max(examples, self._sizes["train"]) if most >= examples else most
 
     def sample(self, claim: Claim, most: int | None) -> str:
