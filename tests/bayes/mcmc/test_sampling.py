@@ -112,6 +112,20 @@ def test_dual_averaging_brings_the_acceptance_to_its_target() -> None:
         assert least < sum(accepted) / 200 < most
 
 
+def test_two_updates_of_dual_averaging_by_hand() -> None:
+    """Hoffman and Gelman 2014, Equation 6: the iterates are drawn toward ten times the first step."""
+    found = Adaptation(1)
+    found.begin(0.3)
+    found.update(0.5, 0.8)
+    first = math.log(3) - 1 / 0.05 * 0.3 / 11
+    assert float(found.log_step) == pytest.approx(first) == pytest.approx(float(found.log_mean))
+    found.update(1.0, 0.8)
+    error = 0.3 / 11 * (1 - 1 / 12) - 0.2 / 12
+    second, share = math.log(3) - 2**0.5 / 0.05 * error, 2**-0.75
+    assert float(found.log_step) == pytest.approx(second)
+    assert float(found.log_mean) == pytest.approx(share * second + (1 - share) * first)
+
+
 def test_masses_are_inverse_variances_shrunk_as_stan_does() -> None:
     found, x = Adaptation(2), rows()[:, :2] * torch.tensor([1.0, 10.0], dtype=DOUBLE)
     for part in x.split(4):
