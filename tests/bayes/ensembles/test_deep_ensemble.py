@@ -113,3 +113,19 @@ def test_the_recipe_of_the_base_is_recorded_and_a_run_is_rebuilt_from_it(tmp_pat
     ):
         with pytest.raises(ValueError, match=message):
             margin.train("ensemble", "iris", wrong, epochs=1, out=tmp_path / "refused")
+
+
+def test_every_member_learns_by_its_own_likelihood() -> None:
+    torch.manual_seed(0)
+    model = GaussianEnsemble(lambda: nn.Linear(3, 2), members=3)
+    x, y = torch.randn(8, 3), torch.randn(8)
+
+    expected = []
+    for member in model.members:
+        mean, variance = member(x)[:, 0], F.softplus(member(x)[:, 1]) + 1e-6
+        own = -torch.distributions.Normal(mean, variance.sqrt()).log_prob(y).mean()
+        expected.append(member.weight.detach() - torch.autograd.grad(own / 3, member.weight)[0])
+    state = State({"model": model}, {"": torch.optim.SGD(model.parameters(), lr=1.0)})
+    likelihood(GradientUpdate())(state, Batch((x,), y))
+    for member, weight in zip(model.members, expected, strict=True):
+        assert torch.allclose(member.weight, weight, rtol=1e-4, atol=1e-6)
