@@ -81,6 +81,14 @@ def test_they_hold_those_of_exact_arithmetic_and_little_more(seed, eps):
     assert wrong == 0 and 0 < beyond <= 1e-4 * size
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_product_without_bias_or_radius_is_held_by_the_size_of_its_terms_alone(sign):
+    net, x = mlp(0, 300, 200), sign * torch.rand(1, 300, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        net[0].bias.zero_()
+    assert outside(bounds(net, x, x, products=SINGLE), exactly(net, x[0], x[0]))[0] == 0
+
+
 def test_without_their_rounding_they_do_not(monkeypatch):
     net, x = mlp(0, 300, 200, 3), torch.rand(1, 300, generator=torch.Generator().manual_seed(0))
     ends = exactly(net, x[0], x[0])
