@@ -93,7 +93,7 @@ def main() -> None:
     total = arguments.steps * (arguments.rounds + 1)
     # the prior is where the weights begin, on all rows, as the peer's
     rule = {"prior_share": 0.0, "prior_time": 0.0, "prior_std": STD, "p_min": P_MIN, "delta": DELTA}
-    step = pac_bayes(risk(CLASSES), GradientUpdate(), CLASSES, data, total, "none", **rule)  # type: ignore[arg-type]
+    step = pac_bayes(risk(CLASSES), GradientUpdate(), CLASSES, data, total, "none", "", **rule)  # type: ignore[arg-type]
     taken = [0]
 
     def of_plain() -> None:

@@ -347,6 +347,7 @@ def plan_of(entry: Entry, data: Data, arguments: Mapping[str, Any], training: Tr
         "examples": examples["train"],
         "seed": int(training.seed or 0),
         "scale": training.scale or "standard",
+        "init_from": training.init_from or "",
         "cut": partial(make_sampler, batch_size=size, data=data, training=training),
         "total_of": lambda per_epoch: epochs * per_epoch if most is None else most,
     }

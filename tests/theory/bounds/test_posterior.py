@@ -98,7 +98,7 @@ def test_a_step_descends_on_the_bound_through_its_draw(bound: str) -> None:
     state = State({"model": model}, {"": torch.optim.SGD(ordered, lr=0.1)}, step=1, seed=4)
     share = {"prior_share": 0.25, "prior_time": 0.0}
     step = pac_bayes(
-        risk(CLASSES), GradientUpdate(), CLASSES, data, 10, "none", bound=bound, delta=DELTA,  # type: ignore[arg-type]
+        risk(CLASSES), GradientUpdate(), CLASSES, data, 10, "none", "", bound=bound, delta=DELTA,  # type: ignore[arg-type]
         prior_std=0.2, p_min=0.2, **share,
     )  # fmt: skip
     rows = prior_rows(N, 0.25, 4)
@@ -263,8 +263,11 @@ def test_what_it_cannot_certify_is_refused(tmp_path: Path) -> None:
         loss(model, Batch((x,), y, torch.tensor([1.0, 2.0])), Generator())
     with pytest.raises(ValueError, match="one class label an example"):
         loss(model, Batch((x,), y.double()), Generator())
+    averaged = replace(TRAINING, average=0.9)
+    with pytest.raises(ValueError, match="average must be 0"):
+        margin.train("mlp", "iris", rule="pac_bayes", training=averaged, out=tmp_path / "a")
     other = margin.train("mlp", "iris", training=Training(max_steps=1), out=tmp_path / "o")
-    with pytest.raises(ValueError, match="has no use for init_from"):
+    with pytest.raises(ValueError, match="must not have seen the rows"):
         margin.train(
             "mlp", "iris", rule="pac_bayes", training=replace(TRAINING, init_from=str(other.path)),
             out=tmp_path / "r",

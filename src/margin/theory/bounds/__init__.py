@@ -71,7 +71,7 @@ RULES: tuple[Rule, ...] = (
     Rule("theory/pac_bayes", ".posterior:pac_bayes",
         "Descent of a law over the weights on a bound of its own risk; ends with a risk certificate",
         f"{PEREZ_ORTIZ_2021}, Sections 5 and 6", last=True,
-        unused=("patience", "average", "average_start", "init_from", "strategy"),
+        unused=("patience",),
         feed=".posterior:feed", conclude=".certificate:certificate",
         remark="predictions are those of the law's mean; its certificate speaks of networks drawn from it",
         covers=("slt.pac_bayes",)),

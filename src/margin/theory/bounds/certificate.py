@@ -136,6 +136,7 @@ def drawn_errors(
 ) -> Iterator[tuple[int, int]]:
     """The errors of a network that is drawn for each batch and each pass, and the rows of the batch."""
     parameters = trained(model)
+    before = flat(parameters)
     with eval_mode(model):
         try:
             for batch in batches:
@@ -144,7 +145,7 @@ def drawn_errors(
                     put_flat(parameters, posterior.draw(generator)[0])
                     yield int(wrong_of(model, batch, labels, task).sum()), len(labels)
         finally:
-            put_flat(parameters, posterior.mean)
+            put_flat(parameters, before)
 
 
 def wrong_of(model: nn.Module, batch: Batch, labels: Tensor, task: Task) -> Tensor:
@@ -259,6 +260,7 @@ def errors_by_example(
 ) -> Float[Tensor, "networks examples"]:
     """Which examples each of some networks answers wrongly, the same networks for all."""
     parameters, rows = trained(model), []
+    before = flat(parameters)
     with eval_mode(model):
         try:
             for _ in range(networks):
@@ -266,7 +268,7 @@ def errors_by_example(
                 found = [wrong_of(model, batch, labels_of(batch), task) for batch in batches]
                 rows.append(torch.cat(found).double().cpu())
         finally:
-            put_flat(parameters, posterior.mean)
+            put_flat(parameters, before)
     return torch.stack(rows)
 
 

@@ -248,7 +248,7 @@ def labels_of(batch: Batch) -> Tensor:
     return labels.long()
 
 
-# fourteen parameters: six are filled by name
+# fifteen parameters: seven are filled by name
 def pac_bayes(
     objective: Objective,
     descend: GradientUpdate,
@@ -256,6 +256,7 @@ def pac_bayes(
     examples: Examples,
     total_steps: int,
     scale: str,
+    init_from: str,
     *,
     bound: Bound = "quadratic",
     delta: float = 0.05,
@@ -282,6 +283,7 @@ def pac_bayes(
         examples: The training part.
         total_steps: Steps of the training.
         scale: Which map stands before the model: "standard" has been fitted to rows.
+        init_from: The run or file that the weights begin with, which may have seen the rows of the bound.
         bound: What the posterior descends on: "quadratic" solves the bound for its root, "classic" is
             McAllester's, "lambda" the linear one at its best slope.
         delta: Probability that the certificate fails, in (0, 1), a fifth of it for the drawing of networks.
@@ -308,6 +310,10 @@ def pac_bayes(
             raise ValueError(f"{name} must be positive and finite: got {value}")
     if draws < 1:
         raise ValueError(f"draws must be at least 1: got {draws}")
+    if init_from:
+        raise ValueError(
+            f"a prior must not have seen the rows of the bound: leave out init_from, got {init_from}"
+        )
     check_sample(1, delta)
     refuse_shares("pac_bayes", descend)
     boundary = boundary_of(total_steps, prior_time)
@@ -355,6 +361,8 @@ def _begin(state: State, examples: Examples, rows: Int[Tensor, " rows"], scale: 
     """Refuse what the rule cannot train, and fit the standardization to the prior's rows."""
     if list(state.optimizers) != [""]:
         raise ValueError("pac_bayes needs a model with one optimizer")
+    if "average" in state.modules:
+        raise ValueError("pac_bayes hands out the mean of its law: average must be 0")
     front = state.model.preprocess if isinstance(state.model, Preprocessed) else None
     if scale != "standard" or not isinstance(front, Standardize):
         return
