@@ -179,6 +179,15 @@ def test_a_finding_counts_by_row_where_its_rows_differ_and_once_where_they_agree
     assert "1 finding: 1 vacuous" in str(audit_of({"a": many}).table())
 
 
+def test_where_certificate_and_attack_contradict_each_other_nothing_is_between(finding):
+    value = f64(0.16, 0.5)
+    crossed = finding(value=value, labels=("a", "b"), sandwich=(f64(0.84, 0.3), f64(0.16, 0.7)))
+    text = str(audit_of({"room/one": crossed}).table())
+    assert ".84" not in text
+    assert re.search(r"a +\.16\b(?! \[)", text)
+    assert "[.3" in text
+
+
 @pytest.mark.parametrize("width", [40, 60, 72, 80, 100, 140])
 def test_no_width_loses_a_word(finding, width):
     found = {

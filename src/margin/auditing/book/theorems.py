@@ -56,18 +56,12 @@ def page_of(claim: str) -> str:
     return claim.partition("/")[2].replace(".", "-")
 
 
-def question_of(claim: Claim) -> str:
-    """What a claim asks, without the term of art before it."""
-    question = claim.summary.rpartition(": ")[2]
-    return f"{question[:1].upper()}{question[1:]}"
-
-
 def contents(chapter: Chapter) -> str:
     """A chapter's own page: its opening, then its theorems with their questions."""
     table = claims()
     lines = [f"# {chapter.title}\n\n{chapter.text}\n"]
     for name, written in chapter.sections.items():
-        lines.append(f"- [{written.title}]({chapter.name}/{page_of(name)}.md): {question_of(table[name])}")
+        lines.append(f"- [{written.title}]({chapter.name}/{page_of(name)}.md): {plain(table[name].summary)}")
     pages = "\n".join(f"{chapter.name}/{page_of(name)}" for name in chapter.sections)
     return "\n".join(lines) + f"\n\n```{{toctree}}\n:hidden:\n{pages}\n```\n"
 
@@ -76,7 +70,7 @@ def page(claim: Claim, written: Section) -> str:
     """The page of a claim, as Markdown of MyST."""
     finding, _ = demonstrated(claim)
     parts = [
-        f"# {written.title}\n\n*{question_of(claim)}* &ensp; `{claim.name}`",
+        f"# {written.title}\n\n*{plain(claim.summary)}* &ensp; `{claim.name}`",
         written.text,
         f"## Demonstration\n\n{shown(claim, finding, 'plot')}",
     ]

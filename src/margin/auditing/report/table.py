@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import torch
+
 from margin.auditing.asking.answers import BY_NAME, INTERRUPTED, MOST_ROWS
 from margin.auditing.asking.budget import LONG
 from margin.auditing.asking.requirements import Judgment, Status
@@ -100,6 +102,8 @@ def elements(finding: Finding) -> list[Element]:
     """The numbers of a finding, one an element of its value."""
     value = finding.value.double()
     below, above = finding.sandwich or finding.shown
+    crossed = below > above  # a certificate above its attack: one of the two is wrong, and nothing is between
+    below, above = (torch.where(crossed, value, end.double()) for end in (below, above))
     low = value.new_tensor(-math.inf) if finding.low is None else finding.low
     high = value.new_tensor(math.inf) if finding.high is None else finding.high
     ends = (value, below, above, low, high)
