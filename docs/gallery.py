@@ -96,11 +96,14 @@ def trained(entry: Entry, block: str, chapters: dict[str, str]) -> str:
 
 
 def cost(done: Run) -> str:
-    """How many parameters were trained, and what 1,000 steps cost."""
-    count = sum(p.numel() for p in margin.load(done).parameters())
+    """How many numbers were learned, and what a solve or 1,000 steps cost."""
+    model = margin.load(done)
+    count = sum(p.numel() for p in model.parameters())
+    kept = f"{count:,} parameters" if count else f"{sum(b.numel() for b in model.buffers()):,} numbers kept"
     row = done.history[-1]
-    seconds = 1000 * row["seconds"] / row["step"]
-    return f"{count:,} parameters; {seconds:.2g} seconds a 1,000 steps on one thread."
+    if done.entry.whole and row["step"] < 10:
+        return f"{kept}; the solve takes {row['seconds']:.2g} seconds on one thread."
+    return f"{kept}; {1000 * row['seconds'] / row['step']:.2g} seconds a 1,000 steps on one thread."
 
 
 def asked(entry: Entry, done: Run, chapters: dict[str, str]) -> str:

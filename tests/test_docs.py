@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from margin.auditing.book.chapters import ORDER
+from margin.auditing.book.chapters import ORDER, parsed
 from margin.cli import COMMANDS, main
 from margin.core import catalog
 
@@ -149,3 +149,13 @@ def test_what_the_page_for_a_course_names_exists() -> None:
             assert words[3] in sources
         elif words[1] == "claims":
             assert fnmatch.filter(catalog.claims(), words[2])
+
+
+def test_every_model_has_a_page_in_the_gallery() -> None:
+    written = [
+        name
+        for path in sorted((ROOT / "docs" / "models").glob("*.md"))
+        for name, section in parsed(path.stem, path.read_text()).sections.items()
+        if "$" in section.text and "```python trained" in section.text
+    ]
+    assert sorted(written) == sorted(name for name in catalog.models() if ":" not in name)

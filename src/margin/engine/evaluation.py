@@ -425,6 +425,12 @@ def hooked(
             handle.remove()
 
 
+def is_transformed(call: Call) -> bool:
+    """Whether a module was called within a transform of ``torch.func``."""
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    return any(isinstance(value, Tensor) and wrapped(value) for value in (*call.args, call.output))
+
+
 @contextmanager
 def running(
     model: nn.Module,
@@ -480,6 +486,9 @@ def capture(
 ) -> Iterator[list[Call]]:
     """The calls of modules within the block, in the order in which they end; the hooks go when it ends.
 
+    A call within a transform of ``torch.func``, as of a model that maps itself over draws of its weights, is
+    left out: what it takes and gives has no numbers of its own.
+
     Args:
         modules: Those whose calls are captured; a module that is named twice is captured once.
         change: Given each call as it ends; what it returns takes the output's place, None leaves it.
@@ -490,6 +499,8 @@ def capture(
     calls: list[Call] = []
 
     def ended(call: Call) -> Any:
+        if is_transformed(call):
+            return None
         calls.append(call)
         return change(call)
 

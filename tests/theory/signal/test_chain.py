@@ -11,6 +11,7 @@ from margin.core.findings import Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.data.preprocess import Standardize
+from margin.engine.evaluation import capture
 from margin.engine.loop import risk
 from margin.feedforward.mlp.model import MLP, MLPRegressor
 from margin.nn.preprocessed import Preprocessed
@@ -164,3 +165,25 @@ def test_a_probe_fits_a_model_that_begins_with_a_linear_layer_alone():
     assert len(chain_of(core, inputs)) == 2
     with pytest.raises(NotAChainError, match=r"give inputs to follow the layers: .* no Linear but Conv2d"):
         probe(LeNet5(1, 10))
+
+
+class Drawn(nn.Module):
+    """A layer that answers for two draws of its weights at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x):
+        draws = torch.stack([self.layer.weight, 2 * self.layer.weight])
+        one = lambda weight: torch.func.functional_call(self.layer, {"weight": weight}, (x,))
+        return torch.func.vmap(one)(draws).mean(0)
+
+
+def test_layers_within_a_transform_are_not_looked_at():
+    with pytest.raises(NotAChainError, match="the model has none"):
+        chain_of(Drawn(), X)
+    model = Drawn()
+    with capture([model.layer, model]) as calls:
+        model(*X)
+    assert [call.module for call in calls] == [model]

@@ -202,7 +202,9 @@ def linear_map(apply: Product, box: Box, weight: Tensor, bias: Tensor | None, te
     """
     gamma = box.gamma(terms)
     if box.in_single and gamma < COARSEST and is_single(weight):
-        return _single_map(apply, box, weight.float(), bias, terms)
+        # Winograd's convolution, which NNPACK may choose, adds before it multiplies: gamma_n is not its error
+        with torch.backends.nnpack.flags(enabled=False):
+            return _single_map(apply, box, weight.float(), bias, terms)
     weight, bias = weight.to(box.dtype), None if bias is None else bias.to(box.dtype)
     size = None if bias is None else bias.abs()
     center, radius = (box.high + box.low) / 2, (box.high - box.low) / 2

@@ -140,7 +140,8 @@ def _product(call: Call, x: Box) -> Lines | None:
     error = size.mul_(gamma)
 
     def adjoint(rows: Tensor) -> tuple[Tensor, ...]:
-        return tuple(part.double() for part in torch.func.vmap(pull)(rows.float()))
+        with torch.backends.nnpack.flags(enabled=False):  # as in :func:`linear_map`
+            return tuple(part.double() for part in torch.func.vmap(pull)(rows.float()))
 
     return Lines(adjoint, shift - error, shift + error, None, torch.finfo(torch.float32).tiny * floor)
 

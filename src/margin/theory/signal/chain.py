@@ -22,7 +22,7 @@ from torch.nn.utils import parametrize
 from margin.core.findings import Subject
 from margin.core.types import Batch
 from margin.engine.evaluation import Call as AnyCall
-from margin.engine.evaluation import capture, eval_mode, hooked, rows_of, sample_examples
+from margin.engine.evaluation import capture, eval_mode, hooked, is_transformed, rows_of, sample_examples
 from margin.nn.preprocessed import core_of, device_of, dtype_of, features_of
 from margin.theory.prediction.held_out import kept
 
@@ -71,8 +71,9 @@ def watched(model: nn.Module, seen: Seen) -> Iterator[None]:
         versions.append(_version(args[0]) if args else 0)
 
     def leave(call: AnyCall) -> None:
-        given = call.args[0] if call.args else None
-        seen(Call(names[call.module], call.module, given, call.output, versions.pop(), _version(call.output)))
+        given, version = call.args[0] if call.args else None, versions.pop()
+        if not is_transformed(call):
+            seen(Call(names[call.module], call.module, given, call.output, version, _version(call.output)))
 
     names = {
         module: name
