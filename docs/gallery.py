@@ -90,6 +90,7 @@ def trained(entry: Entry, block: str, chapters: dict[str, str]) -> str:
         for i, answer in enumerate(audit.answers)
         if answer.finding
     ]
+    found += [f"`{a.claim.name}`: {plain(a.absence)}." for a in audit.answers if not a.finding]
     return "\n\n".join(
         [f"## On real data\n\n```python\n{block}```", cost(done), *found, asked(entry, done, chapters)]
     )
@@ -100,10 +101,10 @@ def cost(done: Run) -> str:
     model = margin.load(done)
     count = sum(p.numel() for p in model.parameters())
     kept = f"{count:,} parameters" if count else f"{sum(b.numel() for b in model.buffers()):,} numbers kept"
-    row = done.history[-1]
-    if done.entry.whole and row["step"] < 10:
-        return f"{kept}; the solve takes {row['seconds']:.2g} seconds on one thread."
-    return f"{kept}; {1000 * row['seconds'] / row['step']:.2g} seconds a 1,000 steps on one thread."
+    steps, seconds = done.history[-1]["step"], sum(row["seconds"] for row in done.history)
+    if done.entry.whole and steps < 10:
+        return f"{kept}; the solve takes {seconds:.2g} seconds."
+    return f"{kept}; {1000 * seconds / steps:.2g} seconds a 1,000 steps."
 
 
 def asked(entry: Entry, done: Run, chapters: dict[str, str]) -> str:
