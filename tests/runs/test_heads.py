@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -124,3 +125,21 @@ def test_the_models_are_listed_by_their_bodies(capsys) -> None:
     text = capsys.readouterr().out
     assert re.search(r"sequence/lstm +An LSTM.*:values\s+:texts\s+:tags\s+:tokens\s+:series", text)
     assert "sequence/lstm:values" not in text
+
+
+@pytest.mark.parametrize("shape", [(9,), (9, 3)])
+def test_arrays_in_a_list_are_sequences_to_a_model_of_sequences(tmp_path, shape):
+    rng = np.random.default_rng(0)
+    inputs, labels = [rng.normal(size=shape) for _ in range(40)], np.arange(40) % 2
+    run = margin.train("lstm", (inputs, labels), {"hidden": 4}, ONCE, out=tmp_path / "list")
+    assert run.record["data"]["encoding"]["shape"] == [9, shape[1] if len(shape) > 1 else 1]
+    assert run.record["data"]["encoding"]["kind"] == "sequences"
+    assert len(margin.predict(run, inputs[:5])) == 5
+    if len(shape) > 1:  # an array of three axes is the same
+        whole = (np.stack(inputs), labels)
+        assert margin.train("lstm", whole, {"hidden": 4}, ONCE, out=tmp_path / "array").metrics == run.metrics
+    # to a model of rows they are rows, and a table is none of sequences
+    rows = margin.train("mlp", (np.stack(inputs), labels), {"hidden": (4,)}, ONCE, out=tmp_path / "rows")
+    assert rows.record["data"]["encoding"].get("kind", "") != "sequences"
+    with pytest.raises(ValueError, match="needs sequences"):
+        margin.train("lstm", (rng.normal(size=(40, 9)), labels), {"hidden": 4}, ONCE, out=tmp_path / "table")

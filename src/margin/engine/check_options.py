@@ -103,6 +103,9 @@ UNTOLD = {
 def told_by(entry: Entry, given: Any) -> Any:
     """A file or folder of text with the prefix that its kind has, where the model tells it; else as given.
 
+    Arrays in memory, a list of them or one (examples, steps, numbers) beside targets, are sequences where the
+    model takes these: to any other they are rows.
+
     A ``.txt`` is a text, a corpus, pairs or tagged words by what the heads of the model's body take; where
     they take several kinds, one of them a corpus, it is that. A ``.json`` is questions, a folder of class
     folders texts, another folder of texts a corpus, where a head takes them.
@@ -111,9 +114,9 @@ def told_by(entry: Entry, given: Any) -> Any:
         entry: The model.
         given: What a user names.
     """
-    if not isinstance(given, str | Path) or not Path(given).exists() or entry.name not in models():
+    if entry.name not in models():
         return given
-    name, known = str(given).lower().removesuffix(".gz"), inputs()
+    known = inputs()
 
     def kind(head: Entry) -> str:
         keys = data_parameters(resolve(head.build))
@@ -121,6 +124,11 @@ def told_by(entry: Entry, given: Any) -> Any:
         return head.takes or head.reads or next(found, "").removesuffix(":")
 
     kinds = {kind(head) for head in heads_of(entry)}
+    if isinstance(given, tuple) and len(given) == 2 and "sequences" in kinds and _in_steps(given[0]):
+        return resolve("margin.data.formats.sequences.sources:from_sequences")(*given)
+    if not isinstance(given, str | Path) or not Path(given).exists():
+        return given
+    name = str(given).lower().removesuffix(".gz")
     if Path(given).is_dir():
         wanted = _texts_in(Path(given)) & kinds
     else:
@@ -128,6 +136,13 @@ def told_by(entry: Entry, given: Any) -> Any:
         if "corpus" not in wanted and len(kinds) > 1 and not name.endswith(".json"):
             return given
     return next((f"{kind}:{given}" for kind in ("texts", "corpus", *wanted) if kind in wanted), given)
+
+
+def _in_steps(x: Any) -> bool:
+    """Whether inputs are a list of arrays, or one of three axes."""
+    if isinstance(x, list):
+        return bool(x) and all(getattr(one, "ndim", 0) in (1, 2) for one in x)
+    return getattr(x, "ndim", 0) == 3
 
 
 def _texts_in(folder: Path) -> set[str]:
