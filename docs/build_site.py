@@ -9,6 +9,8 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +46,19 @@ def main(out: Path) -> None:
         shutil.copytree(HERE, source, ignore=shutil.ignore_patterns("results", "audits", "models", "*.py"))
         for name, text in {"commands": commands(), "catalog": catalog(), "results": page()}.items():
             (source / f"{name}.md").write_text(text)
-        chapters = theorems.write(source / "theorems", tables.claims())
         pages = {
             claim: f"../../theorems/{chapter.name}/{theorems.page_of(claim)}.md"
             for chapter in theorems.chapters()
             for claim in chapter.sections
         }
-        areas = gallery.write(source / "models", pages)
-        names = reference.write(source / "reference")
+        areas = gallery.areas()
+        with ProcessPoolExecutor(2, get_context("spawn")) as pool:  # a thread each
+            theory = pool.submit(theorems.write, source / "theorems", list(tables.claims()))
+            drawn = [pool.submit(gallery.write, source / "models", area, pages) for area in areas]
+            names = reference.write(source / "reference")
+            chapters = theory.result()
+            for one in drawn:
+                one.result()
         captions = {
             **PAGES,
             "Theorems": [f"theorems/{name}" for name in chapters],

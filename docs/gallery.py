@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import torch
 from docstring_parser import parse
 
 import margin
@@ -34,31 +35,29 @@ def areas() -> list[str]:
     ]
 
 
-def write(folder: Path, chapters: dict[str, str]) -> list[str]:
-    """Write the gallery; returns the areas' names.
+def write(folder: Path, area: str, chapters: dict[str, str]) -> None:
+    """Write the pages of an area's models.
 
     Args:
         folder: Where it is written.
-        chapters: Of each claim the page, from the gallery's folder.
+        area: One of :func:`areas`.
+        chapters: Of each claim the page, from the area's folder.
     """
-    for area in areas():
-        chapter = parsed(area, (HERE / f"{area}.md").read_text())
-        place = folder / area
-        place.mkdir(parents=True)
-        for name, written in chapter.sections.items():
-            text = page(models()[name], written.title, written.text, chapters)
-            (place / f"{name.partition('/')[2]}.md").write_text(text)
-        names = [name.partition("/")[2] for name in chapter.sections]
-        lines = [
-            f"- [{w.title}]({area}/{n}.md): {models()[f'{area}/{n}'].summary}"
-            for n, w in zip(names, chapter.sections.values(), strict=True)
-        ]
-        tree = "\n".join(f"{area}/{name}" for name in names)
-        listed = "\n".join(lines)
-        (folder / f"{area}.md").write_text(
-            f"# {chapter.title}\n\n{chapter.text}\n\n{listed}\n\n```{{toctree}}\n:hidden:\n{tree}\n```\n"
-        )
-    return areas()
+    torch.set_num_threads(1)
+    chapter = parsed(area, (HERE / f"{area}.md").read_text())
+    place = folder / area
+    place.mkdir(parents=True)
+    lines = []
+    for name, written in chapter.sections.items():
+        text = page(models()[name], written.title, written.text, chapters)
+        own = name.partition("/")[2]
+        (place / f"{own}.md").write_text(text)
+        lines.append(f"- [{written.title}]({area}/{own}.md): {models()[name].summary}")
+    tree = "\n".join(f"{area}/{name.partition('/')[2]}" for name in chapter.sections)
+    listed = "\n".join(lines)
+    (folder / f"{area}.md").write_text(
+        f"# {chapter.title}\n\n{chapter.text}\n\n{listed}\n\n```{{toctree}}\n:hidden:\n{tree}\n```\n"
+    )
 
 
 def page(entry: Entry, title: str, text: str, chapters: dict[str, str]) -> str:

@@ -32,9 +32,12 @@ CONFIGURATION: Mapping[str, Any] = {
 
 COMMANDS = {
     r"\#": r"\text{#}", r"\dots": r"\ldots", r"\bar": r"\overline", r"\iff": r"\Leftrightarrow",
-    r"\tfrac12": r"\tfrac{1}{2}", r"\frac12": r"\frac{1}{2}",
+    r"\textstyle": "", r"\Big": "", r"\big": "",
 }  # fmt: skip
 """Commands that docutils does not know, or a browser shows badly, and what stands for them."""
+
+HALVES = re.compile(r"\\(t?frac)\s*(\d)\s*(\d|[A-Za-z]|\{[^{}]*\})")
+"""A fraction whose numerator has no braces."""
 
 ACCENT = re.compile(r"\\(hat|tilde|dot|ddot|overline|check)\s*(\{[^{}]*\}|\\[A-Za-z]+|[A-Za-z])(?=\s*[_^])")
 """A letter with an accent that has an index: docutils would set the index below the letter."""
@@ -134,6 +137,7 @@ def _write(translator: Any, node: Any, alone: bool) -> None:
 
 def legible(formula: str) -> str:
     """LaTeX as docutils sets it rightly: an accent with an index, the bar, dots, halves."""
+    formula = HALVES.sub(r"\\\1{\2}{\3}", formula)
     for command, known in COMMANDS.items():
         formula = re.sub(rf"{re.escape(command)}(?![A-Za-z])", known.replace("\\", "\\\\"), formula)
     return ACCENT.sub(lambda m: rf"{{\{m[1]}{{{m[2].strip('{}')}}}{{}}}}", formula)

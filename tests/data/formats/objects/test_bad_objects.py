@@ -144,7 +144,7 @@ def test_a_dataset_that_cannot_be_used(case: str) -> None:
         (
             {"tast": 0.1},
             "the reader of Listed has no option 'tast'; it has: task, test, name, domain, memory, val, "
-            "split_seed",
+            "split_seed, labels, pixels, random_seed",
         ),
     ],
 )
