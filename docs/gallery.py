@@ -6,7 +6,6 @@ whose pictures are the page's; a block ``text measured`` names results, one a li
 """
 
 import inspect
-import re
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,13 @@ import margin
 from benchmarks.page import section as figures
 from benchmarks.record import RESULTS
 from margin.auditing.asking.answers import Audit
-from margin.auditing.book.chapters import parsed
-from margin.auditing.book.theorems import plain, run, shown
+from margin.auditing.book.chapters import Section, parsed
+from margin.auditing.book.theorems import contents, plain, run, shown, source
 from margin.auditing.subject.trained import subject_of_run
 from margin.core.catalog import Entry, claims, models, resolve, user_options
 from margin.engine.runs import Run
 
 HERE = Path(__file__).parent / "models"
-TRAINED = re.compile(r"^```python trained\n(.*?)^```\n?", re.DOTALL | re.MULTILINE)
-FIGURES = re.compile(r"^```text measured\n(.*?)^```\n?", re.DOTALL | re.MULTILINE)
 
 
 def areas() -> list[str]:
@@ -47,34 +44,25 @@ def write(folder: Path, area: str, chapters: dict[str, str]) -> None:
     chapter = parsed(area, (HERE / f"{area}.md").read_text())
     place = folder / area
     place.mkdir(parents=True)
-    lines = []
+    pages = []
     for name, written in chapter.sections.items():
-        text = page(models()[name], written.title, written.text, chapters)
-        own = name.partition("/")[2]
-        (place / f"{own}.md").write_text(text)
-        lines.append(f"- [{written.title}]({area}/{own}.md): {models()[name].summary}")
-    tree = "\n".join(f"{area}/{name.partition('/')[2]}" for name in chapter.sections)
-    listed = "\n".join(lines)
-    (folder / f"{area}.md").write_text(
-        f"# {chapter.title}\n\n{chapter.text}\n\n{listed}\n\n```{{toctree}}\n:hidden:\n{tree}\n```\n"
-    )
+        entry, own = models()[name], name.partition("/")[2]
+        (place / f"{own}.md").write_text(page(entry, written, chapters))
+        pages.append((own, written.title, entry.summary))
+    (folder / f"{area}.md").write_text(contents(chapter, pages))
 
 
-def page(entry: Entry, title: str, text: str, chapters: dict[str, str]) -> str:
+def page(entry: Entry, written: Section, chapters: dict[str, str]) -> str:
     """The page of a model, as Markdown of MyST."""
-    words = FIGURES.sub("", TRAINED.sub("", text)).strip()
     heads = [name.partition(":")[2] for name in models() if name.startswith(f"{entry.name}:")]
     also = f" &ensp; heads: {', '.join(f'`:{head}`' for head in heads)}" if heads else ""
-    parts = [f"# {title}\n\n*{entry.summary}* &ensp; `{entry.name}`{also}", words]
-    if block := TRAINED.search(text):
-        parts.append(trained(entry, block[1], chapters))
+    parts = [f"# {written.title}\n\n*{entry.summary}* &ensp; `{entry.name}`{also}", written.text]
+    if written.trained:
+        parts.append(trained(entry, written.trained, chapters))
     parts.append(options(entry))
-    if named := FIGURES.search(text):
-        parts.append(
-            "## Measured\n\n" + "\n\n".join(figures(RESULTS / f"{n}.json") for n in named[1].split())
-        )
-    covers = f" Entries of the course: {', '.join(entry.covers)}." if entry.covers else ""
-    parts.append(f"## Source\n\n{plain(entry.reference)}.{plain(covers)}")
+    if names := written.measured.split():
+        parts.append("## Measured\n\n" + "\n\n".join(figures(RESULTS / f"{name}.json") for name in names))
+    parts.append(source(entry.reference, entry.covers))
     return "\n\n".join(parts) + "\n"
 
 
@@ -131,10 +119,10 @@ def options(entry: Entry) -> str:
     rows = ["| option | default | meaning |", "|---|---|---|"]
     for name in names:
         meaning = " ".join(described.get(name, "").split())
-        rows.append(f"| `--model.{name}` | `{written(defaults[name].default)}` | {plain(meaning)} |")
+        rows.append(f"| `--model.{name}` | `{default_of(defaults[name].default)}` | {plain(meaning)} |")
     return "## Options\n\n" + "\n".join(rows)
 
 
-def written(value: Any) -> str:
+def default_of(value: Any) -> str:
     """A default as one gives it on the command line."""
     return "none" if value is None else str(value).replace("|", "/")

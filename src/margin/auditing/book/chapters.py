@@ -17,24 +17,28 @@ ORDER: tuple[str, ...] = (
 )
 """The chapters in the course's order."""
 
-BLOCK = re.compile(r"^```python (broken|printed)\n(.*?)^```\n?", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```\w+ (broken|printed|trained|measured)\n(.*?)^```\n?", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What is written of a claim.
+    """What is written of a claim, or of a model.
 
     Args:
         title: The theorem's name, or its term of art.
         text: What it says in words and formula, Markdown.
         broken: Code that makes a ``subject`` of which the theorem is unfounded or violated; "" for none.
         printed: Code that prints what a form gives that is often printed wrongly; "" for none.
+        trained: Code that makes a ``run`` of the model and an ``audit`` of it; "" for none.
+        measured: Names of results of the model, one a line.
     """
 
     title: str
     text: str
     broken: str = ""
     printed: str = ""
+    trained: str = ""
+    measured: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ import functools
 import inspect
 import io
 import re
-from collections.abc import Callable, Collection
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +41,12 @@ def write(folder: Path, names: Collection[str], told: Callable[[str], None] = la
             continue
         place = folder / chapter.name
         place.mkdir(parents=True, exist_ok=True)
+        pages = []
         for name, written in own.items():
             told(name)
             (place / f"{page_of(name)}.md").write_text(page(table[name], written), encoding="utf-8")
-        text = contents(replace(chapter, sections=own))
-        (folder / f"{chapter.name}.md").write_text(text, encoding="utf-8")
+            pages.append((page_of(name), written.title, plain(table[name].summary)))
+        (folder / f"{chapter.name}.md").write_text(contents(chapter, pages), encoding="utf-8")
         made.append(chapter.name)
     return made
 
@@ -56,14 +56,16 @@ def page_of(claim: str) -> str:
     return claim.partition("/")[2].replace(".", "-")
 
 
-def contents(chapter: Chapter) -> str:
-    """A chapter's own page: its opening, then its theorems with their questions."""
-    table = claims()
-    lines = [f"# {chapter.title}\n\n{chapter.text}\n"]
-    for name, written in chapter.sections.items():
-        lines.append(f"- [{written.title}]({chapter.name}/{page_of(name)}.md): {plain(table[name].summary)}")
-    pages = "\n".join(f"{chapter.name}/{page_of(name)}" for name in chapter.sections)
-    return "\n".join(lines) + f"\n\n```{{toctree}}\n:hidden:\n{pages}\n```\n"
+def contents(chapter: Chapter, pages: Sequence[tuple[str, str, str]]) -> str:
+    """A chapter's own page: its opening, then its pages.
+
+    Args:
+        chapter: Its title and opening are written.
+        pages: Of each page in the chapter's folder the name, the title, and what it asks or is.
+    """
+    listed = "\n".join(f"- [{title}]({chapter.name}/{name}.md): {text}" for name, title, text in pages)
+    tree = "\n".join(f"{chapter.name}/{name}" for name, _, _ in pages)
+    return f"# {chapter.title}\n\n{chapter.text}\n\n{listed}\n\n```{{toctree}}\n:hidden:\n{tree}\n```\n"
 
 
 def page(claim: Claim, written: Section) -> str:
@@ -81,7 +83,7 @@ def page(claim: Claim, written: Section) -> str:
             f"## As it is often printed\n\n```python\n{written.printed}```\n\n```text\n"
             f"{output(written.printed)}\n```"
         )
-    parts += [own_model(claim), code(claim), source(claim, finding)]
+    parts += [own_model(claim), code(claim), source(finding.reference or claim.reference, claim.covers)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -169,10 +171,10 @@ def code(claim: Claim) -> str:
     return f"## The code\n\n`{function.__module__}:{function.__qualname__}`\n\n````python\n{fence}\n````"
 
 
-def source(claim: Claim, finding: Finding) -> str:
-    """Where the theorem is from."""
-    covers = f" Entries of the course: {', '.join(claim.covers)}." if claim.covers else ""
-    return f"## Source\n\n{plain(finding.reference or claim.reference)}.{plain(covers)}"
+def source(reference: str, covers: Sequence[str]) -> str:
+    """Where a theorem or a model is from, and which entries of the course it is."""
+    entries = f" Entries of the course: {', '.join(covers)}." if covers else ""
+    return f"## Source\n\n{plain(reference)}.{plain(entries)}"
 
 
 def plain(text: str) -> str:
