@@ -9,6 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from margin.auditing import report as report_package
 from margin.auditing.book import theorems
 
 CONFIGURATION: Mapping[str, Any] = {
@@ -86,8 +87,7 @@ def build(source: Path, out: Path, more: Mapping[str, Any] | None = None) -> Non
         raise ValueError(f"the book needs Sphinx: pip install 'margin[docs]' ({missing})") from missing
     static = source / "_static"
     static.mkdir(exist_ok=True)
-    style = files(__package__).joinpath("book.css").read_text(encoding="utf-8")
-    (static / "book.css").write_text(style)
+    (static / "book.css").write_text(style())
     more = more or {}
     extensions = [*CONFIGURATION["extensions"], *more.get("extensions", [])]
     settings = {**CONFIGURATION, **more, "extensions": extensions}
@@ -102,6 +102,22 @@ def build(source: Path, out: Path, more: Mapping[str, Any] | None = None) -> Non
             raise ValueError(f"the site was not built: {error}") from error
     if said := warnings.getvalue().strip():
         raise ValueError(f"a page is not as it should be: {said}")
+
+
+def style() -> str:
+    """The style of the book: colors and bars of the report, in the site's light and dark, and its own."""
+    report, own = files(report_package), files(__package__)
+    whole = report.joinpath("report.css").read_text(encoding="utf-8")
+    light, dark = re.findall(r":root \{(.*?)\}", whole, re.DOTALL)
+    colors = (
+        f'body {{{light}}}\nbody[data-theme="dark"] {{{dark}}}\n'
+        f'@media screen and (prefers-color-scheme: dark) {{ body:not([data-theme="light"]) {{{dark}}} }}\n'
+    )
+    rules = (
+        folder.joinpath(f"{name}.css").read_text("utf-8")
+        for folder, name in ((report, "numbers"), (own, "book"))
+    )
+    return colors + "".join(rules)
 
 
 def setup(app: Any) -> dict[str, bool]:
