@@ -105,25 +105,29 @@ def build(source: Path, out: Path, more: Mapping[str, Any] | None = None) -> Non
 
 
 def style() -> str:
-    """The style of the book: colors and bars of the report, in the site's light and dark, and its own."""
-    report, own = files(report_package), files(__package__)
-    whole = report.joinpath("report.css").read_text(encoding="utf-8")
-    light, dark = re.findall(r":root \{(.*?)\}", whole, re.DOTALL)
-    colors = (
+    """The style of the book: colors and numbers of the report, in the site's light and dark, and its own."""
+    own = files(__package__).joinpath("book.css").read_text("utf-8")
+    shared = files(report_package).joinpath("report.css").read_text("utf-8").partition("/* the page */")[0]
+    colors, _, numbers = shared.partition("/* numbers")
+    light, dark = re.findall(r":root \{(.*?)\}", colors, re.DOTALL)
+    return (
         f'body {{{light}}}\nbody[data-theme="dark"] {{{dark}}}\n'
         f'@media screen and (prefers-color-scheme: dark) {{ body:not([data-theme="light"]) {{{dark}}} }}\n'
+        f"/* numbers{numbers}{own}"
     )
-    rules = (
-        folder.joinpath(f"{name}.css").read_text("utf-8")
-        for folder, name in ((report, "numbers"), (own, "book"))
-    )
-    return colors + "".join(rules)
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Make Sphinx write formulas as MathML."""
+    """Make Sphinx write formulas as MathML, and in the margin of a page the branch that it lies on."""
+    app.connect("html-page-context", own_branch, priority=400)  # before the theme reads it
     app.add_html_math_renderer("mathml", inline_renderers=(inline, None), block_renderers=(block, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def own_branch(app: Any, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
+    """Of the contents beside a page unfold its own branch alone: the whole, on every page, is a square."""
+    whole = context["toctree"]
+    context["toctree"] = lambda **options: whole(**{**options, "collapse": True})
 
 
 def inline(translator: Any, node: Any) -> None:
