@@ -60,9 +60,10 @@ def main(out: Path) -> None:
             for one in drawn:
                 one.result()
         captions = {
-            **PAGES,
+            "Use": PAGES["Use"],
             "Theorems": [f"theorems/{name}" for name in chapters],
             "Models": [f"models/{area}" for area in areas],
+            **PAGES,  # "Use" keeps its place
             "Reference": [f"reference/{name}" for name in names],
         }
         contents = "".join(

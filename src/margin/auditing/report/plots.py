@@ -17,6 +17,7 @@ from margin.core.findings import Finding
 from margin.figures.digits import exact
 from margin.figures.frames import curve
 from margin.figures.svg import SERIES, drawing, exact_ticks, themed, whole_ticks
+from margin.math.evenly import evenly
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -117,7 +118,7 @@ def lines(axes: "Axes", finding: Finding) -> str:
     over = base if others and increasing else None
     for i, (name, c) in enumerate((others if over is not None else curves).items()):
         x = torch.arange(len(c)) if over is None else over
-        keep = torch.linspace(0, len(c) - 1, min(len(c), MOST_POINTS)).round().long()
+        keep = evenly(len(c), MOST_POINTS)
         apart = over is None and len(c) <= FEW_POINTS  # values of things that lie in no order
         style: dict[str, Any] = {"marker": "o", "markersize": 4, "linestyle": ""} if apart else {}
         axes.plot(x[keep], c[keep], color=SERIES[i % len(SERIES)], label=name.replace("_", " "), **style)
