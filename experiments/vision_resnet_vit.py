@@ -1,10 +1,10 @@
 """ResNet-20 against a vision transformer on one budget: test accuracy of 5 seeds each, paired by seed.
 
-Both take about 40 million multiply-adds an image of 32 x 32 as they are published (our last block is asked for
-the class token alone, which leaves 34), see the same images in the same order with the same augmentation for
-as many epochs, and have the same optimizer; no rate is tuned. CIFAR-10 is a lossy copy
-of 2,500 training and 1,000 test images, so that no published accuracy compares; of Fashion-MNIST 5,000 of the
-training images are taken, and all of the test part.
+Both take about 40 million multiply-adds an image of 32 x 32 as they are published (our last block is asked
+for the class token alone, which leaves 34), see the same images in the same order with the same augmentation
+for as many epochs, and have the same optimizer; no rate is tuned. CIFAR-10 is a lossy copy of 2,500 training
+and 1,000 test images, so that no published accuracy compares; of Fashion-MNIST 5,000 of the training images
+are taken, and all of the test part.
 
 Each training leaves its accuracy in a file of the folder ``--out`` and, seed by seed, in the record, and is
 not repeated when it is in either.
