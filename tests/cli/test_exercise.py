@@ -70,7 +70,7 @@ def test_a_wrong_answer_is_status_1_with_where_and_which(
     for place in ("graphs_of_mine.py", f"graphs_of_mine.py:{NAME}", f"graphs_of_mine:{NAME}"):
         assert main(["exercise", NAME, place]) == 1
         text = " ".join(capsys.readouterr().out.split())
-        assert "star of 4: got .5 at [1, 0], right is .3536, for A = a tensor (4, 4)" in text
+        assert "star of 4: got .5 at [1, 0], right is .3536, for A = [[0, 1, 1, 1], [1, 0, 0, 0]," in text
         assert f"Often written, and wrong: {title}." in text
     assert main(["exercise", NAME, "graphs_of_mine.py", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)  # though the file prints

@@ -65,6 +65,8 @@ def test_a_chapter_ends_with_its_exercise() -> None:
     shown = contents(chapter, [("b-c", "Title", "what")])
     before, _, answer = shown.partition("<details>")
     assert "## Exercise: A term" in before
+    assert "The theorem: [Title](one/b-c.md)." in before
+    assert "The theorem" not in contents(chapter, [])
     assert blocks["python stub"] in before
     assert "margin exercise f f.py" in before
     assert blocks["python answer"] in answer

@@ -150,6 +150,6 @@ def test_an_error_is_relative_and_tells_where_it_is_largest() -> None:
 
 
 def test_a_large_input_is_told_by_its_shape() -> None:
-    assert shown("x, y, norm, n", torch.ones(2), torch.ones(4, 4), math.inf, 3) == (
-        "x = [1, 1], y = a tensor (4, 4), norm = inf, n = 3"
+    assert shown("x, y, norm, n", torch.ones(2), torch.ones(4, 5), math.inf, 3) == (
+        "x = [1, 1], y = a tensor (4, 5), norm = inf, n = 3"
     )

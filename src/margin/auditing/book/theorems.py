@@ -64,19 +64,22 @@ def contents(chapter: Chapter, pages: Sequence[tuple[str, str, str]]) -> str:
     """
     listed = "\n".join(f"- [{title}]({chapter.name}/{name}.md): {text}" for name, title, text in pages)
     tree = "\n".join(f"{chapter.name}/{name}" for name, _, _ in pages)
-    tasks = "".join(f"{exercise(task)}\n\n" for task in chapter.exercises.values())
+    links = {name: f"[{title}]({chapter.name}/{name}.md)" for name, title, _ in pages}
+    tasks = "".join(
+        f"{exercise(task, links.get(page_of(task.claim), ''))}\n\n" for task in chapter.exercises.values()
+    )
     return (
         f"# {chapter.title}\n\n{chapter.text}\n\n{listed}\n\n{tasks}```{{toctree}}\n:hidden:\n{tree}\n```\n"
     )
 
 
-def exercise(task: Exercise) -> str:
-    """An exercise at the end of its chapter, its answer folded."""
-    file = f"{task.name}.py"
+def exercise(task: Exercise, theorem: str) -> str:
+    """An exercise at the end of its chapter, its answer folded, with a link to the theorem's page."""
+    file, of = f"{task.name}.py", f" The theorem: {theorem}." if theorem else ""
     return "\n\n".join(
         [
             f"## Exercise: {task.title}",
-            f"{task.text} It takes about {task.minutes} minutes.",
+            f"{task.text} It takes about {task.minutes} minutes.{of}",
             f"```python\n{task.stub}```",
             f"```sh\nmargin exercise {task.name} --out {file}  # writes these lines into a file\n"
             f"margin exercise {task.name} {file}  # judges what you have made of them\n```",

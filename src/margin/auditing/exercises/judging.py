@@ -24,7 +24,7 @@ from margin.figures.digits import exact
 TOLERANCE = 1e-9
 """How far rounding may move a number, relative to the largest of what is right and 1."""
 
-FEW = 12
+FEW = 16
 """Numbers at most of a tensor that is shown whole."""
 
 
