@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from margin.auditing.book.chapters import ORDER, parsed
+from margin.auditing.book.chapters import ORDER, exercises, parsed
 from margin.cli import COMMANDS, main
 from margin.core import catalog
 
@@ -123,10 +123,12 @@ def test_what_the_page_for_a_course_names_exists() -> None:
     assert len(rows) >= 13
     names = {name.rpartition("/")[2] for name in catalog.models()}
     sources = {name.rpartition("/")[2] for name, part in catalog.parts().items() if part.kind == "source"}
-    for _, models, chapter, command in rows:
+    tasks = exercises()
+    for _, models, chapter, command, task in rows:
         assert set(re.findall(r"`(\w+)`", models)) <= names, models
         (target,) = re.findall(r"theorems/(\w+)\.md", chapter)
         assert target in ORDER
+        assert tasks.pop(task.strip().strip("`"))[1].name == target
         words = shlex.split(command.strip().strip("`"))
         assert words[:1] == ["margin"]
         assert words[1] in COMMANDS
@@ -135,6 +137,7 @@ def test_what_the_page_for_a_course_names_exists() -> None:
             assert words[3] in sources
         elif words[1] == "claims":
             assert fnmatch.filter(catalog.claims(), words[2])
+    assert not tasks
 
 
 def test_every_model_has_a_page_in_the_gallery() -> None:

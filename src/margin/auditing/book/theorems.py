@@ -7,10 +7,9 @@ import io
 import re
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from margin.auditing.asking.answers import Answer
-from margin.auditing.book.chapters import Chapter, Section, chapters
+from margin.auditing.book.chapters import Chapter, Exercise, Section, chapters, run
 from margin.auditing.report.report import environment, section
 from margin.core.catalog import Claim, claims, resolve
 from margin.core.findings import Finding, Premise, Subject, Verdict, demonstrated, finding_of
@@ -65,7 +64,30 @@ def contents(chapter: Chapter, pages: Sequence[tuple[str, str, str]]) -> str:
     """
     listed = "\n".join(f"- [{title}]({chapter.name}/{name}.md): {text}" for name, title, text in pages)
     tree = "\n".join(f"{chapter.name}/{name}" for name, _, _ in pages)
-    return f"# {chapter.title}\n\n{chapter.text}\n\n{listed}\n\n```{{toctree}}\n:hidden:\n{tree}\n```\n"
+    links = {name: f"[{title}]({chapter.name}/{name}.md)" for name, title, _ in pages}
+    tasks = "".join(
+        f"{exercise(task, links.get(page_of(task.claim), ''))}\n\n" for task in chapter.exercises.values()
+    )
+    return (
+        f"# {chapter.title}\n\n{chapter.text}\n\n{listed}\n\n{tasks}```{{toctree}}\n:hidden:\n{tree}\n```\n"
+    )
+
+
+def exercise(task: Exercise, theorem: str) -> str:
+    """An exercise at the end of its chapter, its answer folded, with a link to the theorem's page."""
+    file, of = f"{task.name}.py", f" The theorem: {theorem}." if theorem else ""
+    return "\n\n".join(
+        [
+            f"## Exercise: {task.title}",
+            f"{task.text} It takes about {task.minutes} minutes.{of}",
+            f"```python\n{task.stub}```",
+            f"```sh\nmargin exercise {task.name} --out {file}  # writes these lines into a file\n"
+            f"margin exercise {task.name} {file}  # judges what you have made of them\n```",
+            "```{raw} html\n<details><summary>An answer</summary>\n```",
+            f"```python\n{task.answer}```",
+            "```{raw} html\n</details>\n```",
+        ]
+    )
 
 
 def page(claim: Claim, written: Section) -> str:
@@ -127,13 +149,6 @@ def broken(claim: Claim, block: str) -> str:
     if not any(verdict in BREAKS for verdict in finding.verdicts):
         raise ValueError(f"a block that was to break {claim.name} gave {', '.join(finding.counts)}")
     return f"## Where it breaks\n\n```python\n{block}```\n\n{shown(claim, finding, 'broken')}"
-
-
-def run(block: str) -> dict[str, Any]:
-    """The names that a block of a chapter leaves."""
-    names: dict[str, Any] = {"__name__": "chapter"}
-    exec(compile(block, "chapter", "exec"), names)
-    return names
 
 
 def output(block: str) -> str:
