@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from rich.text import Text
+from scipy.stats import binomtest
 from sklearn.datasets import load_digits
 from torch import nn
 
@@ -441,6 +442,26 @@ def test_accuracy_that_nothing_was_compared_with_is_good_where_it_is_surely_most
     for low, level in ((0.49, "unknown"), (0.51, "good")):
         (said,) = by(audit_of({"theory/risk.accuracy": estimate(finding, 0.6, low, 0.7)}), "right")
         assert said.level == level
+
+
+@pytest.mark.parametrize(("count", "right", "fewer"), [(3, 3, 8), (10, 5, 42), (20, 20, 41), (50, 25, 194)])
+def test_as_many_examples_as_are_advised_halve_the_interval(finding, count, right, fewer):
+    """By scipy's own exact interval; at the ends of the range they are not four times as many."""
+
+    def width(examples):
+        test = binomtest(round(right / count * examples), examples)
+        low, high = test.proportion_ci(0.95, method="exact")
+        return high - low
+
+    low, high = binomtest(right, count).proportion_ci(0.95, method="exact")
+    found = estimate(finding, right / count, low, high)
+    facts = {"held-out examples": count}
+    said = next(
+        s for s in sentences(audit_of({"theory/risk.accuracy": found}, facts=facts)) if "halve" in s.todo
+    )
+    advised = int(re.search(r"About ([\d,]+) would halve", said.todo)[1].replace(",", ""))
+    assert width(advised) <= width(count) / 2 * 1.03 and width(fewer) > width(count) / 2
+    assert advised >= fewer
 
 
 def test_a_class_of_pixels_is_worse_where_images_show_it(finding):
