@@ -59,6 +59,26 @@ def test_few_weights_and_many_examples_have_bounds_from_the_training_part() -> N
     assert wrong < known[QUANTIZED] < known[STORED] < 0.25
 
 
+def test_a_model_whose_numbers_are_not_seen_has_no_bound_from_the_training_part() -> None:
+    """Right for all 400 training rows, wrong for half of the others: of a length of 0, Occam says .01."""
+
+    class Remembers(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            known = (x[:, None] == seen).all(2)
+            return nn.functional.one_hot((known.float() @ labels.float()).long(), 2).double()
+
+    g = Generator().manual_seed(0)
+    (seen, new), labels = torch.randn(2, 400, 3, generator=g), torch.randint(2, (400,), generator=g)
+    train, test = Batch((seen,), labels), Batch((new,), labels)
+    subject = Subject(
+        model=Remembers(), test=[test], train=[train], task=CLASSES, objective=risk(CLASSES), domain=None
+    )
+    found = ladder(subject)
+    assert found.labels[:2] == (BINOMIAL, HOEFFDING)
+    assert not {STORED, QUANTIZED} & set(found.labels)
+    assert float(found.value.min()) > 0.4
+
+
 def test_the_bound_of_a_quantized_copy_is_of_its_own_errors(monkeypatch) -> None:
     """A copy that answers all alike errs for a half of the training examples, however short it is."""
     subject = classifier(10_000)

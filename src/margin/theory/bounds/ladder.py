@@ -42,12 +42,15 @@ def ladder(subject: Subject) -> Finding:
     """Upper bounds of the share of new examples that are answered wrongly, each by another theorem.
 
     Args:
-        subject: A model with one class label an example; with training examples there are bounds from these.
+        subject: A model with one class label an example; with training examples, and weights that can be
+            written down, there are bounds from these.
 
     Reference: Langford 2005, Theorem 3.3 (binomial) and Corollary 4.2 (Occam); Hoeffding 1963, Theorem 1.
     """
     found, failure = classified(subject)
-    names = [BINOMIAL, HOEFFDING, *([STORED, QUANTIZED] if len(subject.train) else [])]
+    # what was fitted elsewhere keeps its numbers where they are not seen: their length is not known
+    described = len(subject.train) > 0 and stored_nats(subject.model) > 0
+    names = [BINOMIAL, HOEFFDING, *([STORED, QUANTIZED] if described else [])]
     delta = DELTA * (1 - OF_CAPACITY) / len(names)
     known = dict.fromkeys(names, math.nan)
     if not failure:
@@ -55,7 +58,7 @@ def ladder(subject: Subject) -> Finding:
         whole = max(math.floor(n), 1)
         known[BINOMIAL] = binomial_bound(errors, n, delta)
         known[HOEFFDING] = float(hoeffding_bound(errors / n, whole, delta))
-        if len(subject.train):
+        if described:
             known |= _by_training(subject, found, delta)
             known |= by_norms(training_part(subject), DELTA * OF_CAPACITY)
     return Finding(
