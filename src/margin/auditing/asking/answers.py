@@ -359,7 +359,7 @@ def ask(
     try:
         before = Snapshot.of(subject)
         if earlier is not None and (earlier := earlier.of(full, identity)).showed_examples:
-            hard, came_to = worst_examples(full), outcomes(full)
+            came_to, hard = outcomes(full), worst_examples(full)
         for position, claim in enumerate(plan.order(claims, required), 1):
             if stands := earlier and earlier.standing(
                 claim, *_fewer(subject, claim, plan, plan.drawn(claim))
@@ -372,7 +372,7 @@ def ask(
             answers[claim.name] = _answer(subject, claim, plan, before, f"{left}{BY_NAME}" if left else "")
             _judgments(requirements, answers)  # a label that means no element is told at once
         if hard is None and plan.can_name_the_worst:
-            hard, came_to = worst_examples(subject), outcomes(subject)
+            came_to, hard = outcomes(subject), worst_examples(subject)
     except KeyboardInterrupt:
         interrupted = True
     finally:
