@@ -302,7 +302,9 @@ def demo() -> Subject:
     with torch.no_grad():
         model.weight.copy_(torch.tensor([[-3.0], [3.0]]))
         model.bias.zero_()
-    posterior = Posterior(flat(trained(model)), 0.1, torch.arange(40))
+    prior = torch.tensor([-2.9, 2.9, 0.05, -0.05])  # which less data chose
+    posterior = Posterior(prior, 0.1, torch.arange(40))
+    posterior.start(flat(trained(model)))
     found = certified(torch.full((400,), 0.03), torch.ones(400), posterior.kl(), 60, 0.05)
     return Subject(
         model=model,
