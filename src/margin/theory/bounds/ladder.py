@@ -54,7 +54,7 @@ def ladder(subject: Subject) -> Finding:
     delta = DELTA * (1 - OF_CAPACITY) / len(names)
     known = dict.fromkeys(names, math.nan)
     if not failure:
-        errors, n = _errors(found)
+        errors, n = errors_of(found)
         whole = max(math.floor(n), 1)
         known[BINOMIAL] = binomial_bound(errors, n, delta)
         known[HOEFFDING] = float(hoeffding_bound(errors / n, whole, delta))
@@ -72,7 +72,7 @@ def ladder(subject: Subject) -> Finding:
     )
 
 
-def _errors(found: Classified) -> tuple[float, float]:
+def errors_of(found: Classified) -> tuple[float, float]:
     """The number of errors and of examples of equal weight that a sample is worth."""
     right = (found.labels == found.predicted).double()
     terms = Terms(right, found.weight, found.example)
@@ -86,7 +86,7 @@ def _by_training(subject: Subject, held_out: Classified, delta: float) -> dict[s
     found, failure = classified(part)
     if failure:
         return {STORED: 1.0, QUANTIZED: 1.0}
-    errors, n = _errors(found)
+    errors, n = errors_of(found)
     whole = max(math.floor(n), 1)
     stored = float(occam_bound(errors / n, whole, delta, choice=stored_nats(subject.model)))
     commonest = float(torch.bincount(held_out.labels, held_out.weight).max() / held_out.weight.sum())
@@ -97,7 +97,7 @@ def _by_training(subject: Subject, held_out: Classified, delta: float) -> dict[s
             continue  # right for all, it would promise no more than a constant answer
         copied, failure = classified(dataclasses.replace(part, model=twin))
         if not failure:
-            errors, n = _errors(copied)
+            errors, n = errors_of(copied)
             best = min(best, float(occam_bound(errors / n, whole, share, choice=nats)))
     return {STORED: stored, QUANTIZED: best}
 
