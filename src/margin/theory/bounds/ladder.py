@@ -2,6 +2,8 @@
 
 Held-out examples, which chose nothing, bound it by the binomial law. Training examples chose the weights, so
 that a bound from them pays for the length of these: it says something of short networks and many examples.
+Of a model that stores no weights, as a fitted estimator of another library, the length of what was learned is
+not known, and there is none.
 """
 
 import dataclasses
@@ -38,16 +40,25 @@ UNSEEN = Premise(
 )
 
 
+STORED_ALL = Premise(
+    "training chose nothing of the model but the weights that it stores",
+    "assumed",
+    "a shape, a setting or a constant in its code that the training examples chose is paid for nowhere",
+)
+
+
 def ladder(subject: Subject) -> Finding:
     """Upper bounds of the share of new examples that are answered wrongly, each by another theorem.
 
     Args:
-        subject: A model with one class label an example; with training examples there are bounds from these.
+        subject: A model with one class label an example; with training examples there are bounds from these,
+            where it stores weights.
 
     Reference: Langford 2005, Theorem 3.3 (binomial) and Corollary 4.2 (Occam); Hoeffding 1963, Theorem 1.
     """
     found, failure = classified(subject)
-    names = [BINOMIAL, HOEFFDING, *([STORED, QUANTIZED] if len(subject.train) else [])]
+    described = len(subject.train) > 0 and stored_nats(subject.model) > 0
+    names = [BINOMIAL, HOEFFDING, *([STORED, QUANTIZED] if described else [])]
     delta = DELTA * (1 - OF_CAPACITY) / len(names)
     known = dict.fromkeys(names, math.nan)
     if not failure:
@@ -55,7 +66,7 @@ def ladder(subject: Subject) -> Finding:
         whole = max(math.floor(n), 1)
         known[BINOMIAL] = binomial_bound(errors, n, delta)
         known[HOEFFDING] = float(hoeffding_bound(errors / n, whole, delta))
-        if len(subject.train):
+        if described:
             known |= _by_training(subject, found, delta)
             known |= by_norms(training_part(subject), DELTA * OF_CAPACITY)
     return Finding(
@@ -63,7 +74,7 @@ def ladder(subject: Subject) -> Finding:
         f"with {1 - DELTA:.0%} confidence. Where weights are quantized it is that of a copy of few values.",
         value=torch.tensor([*known.values()], dtype=torch.float64),
         range=(0.0, 1.0),
-        premises=(independent_draws(subject), UNSEEN),
+        premises=(independent_draws(subject), UNSEEN, *([STORED_ALL] if described else [])),
         failure=failure,
         labels=tuple(known),
     )
