@@ -7,8 +7,10 @@ import math
 import pytest
 import torch
 from scipy.stats import binom
+from sklearn.neighbors import KNeighborsClassifier
 from torch import Generator, nn
 
+import margin
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
@@ -59,24 +61,19 @@ def test_few_weights_and_many_examples_have_bounds_from_the_training_part() -> N
     assert wrong < known[QUANTIZED] < known[STORED] < 0.25
 
 
-def test_a_model_whose_numbers_are_not_seen_has_no_bound_from_the_training_part() -> None:
-    """Right for all 400 training rows, wrong for half of the others: of a length of 0, Occam says .01."""
-
-    class Remembers(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            known = (x[:, None] == seen).all(2)
-            return nn.functional.one_hot((known.float() @ labels.float()).long(), 2).double()
-
+def test_a_model_without_stored_weights_has_no_bound_by_its_training_examples() -> None:
+    """A neighbor's label, of coins: right for all that it saw, for half of the rest."""
     g = Generator().manual_seed(0)
-    (seen, new), labels = torch.randn(2, 400, 3, generator=g), torch.randint(2, (400,), generator=g)
-    train, test = Batch((seen,), labels), Batch((new,), labels)
-    subject = Subject(
-        model=Remembers(), test=[test], train=[train], task=CLASSES, objective=risk(CLASSES), domain=None
-    )
-    found = ladder(subject)
-    assert found.labels[:2] == (BINOMIAL, HOEFFDING)
-    assert not {STORED, QUANTIZED} & set(found.labels)
-    assert float(found.value.min()) > 0.4
+    x, y = torch.randn(600, 5, generator=g), torch.randint(2, (600,), generator=g)
+    model = KNeighborsClassifier(1).fit(x[:400].numpy(), y[:400].numpy())
+    parts = {"data": (x[400:].numpy(), y[400:].numpy()), "train": (x[:400].numpy(), y[:400].numpy())}
+    audit = margin.audit(model, **parts, claims=["bounds.ladder", "memorization"])
+    assert float(audit["memorization.accuracy"].value[0]) == 1
+    found = audit["bounds.ladder"]
+    assert found.labels == (BINOMIAL, HOEFFDING)  # an Occam bound of 0 nats would say .014
+    assert float(found.value.min()) > 0.5
+    assert not any("chose nothing of the model" in p.text for p in found.premises)
+    assert any("chose nothing of the model" in p.text for p in ladder(classifier(100)).premises)
 
 
 def test_the_bound_of_a_quantized_copy_is_of_its_own_errors(monkeypatch) -> None:

@@ -2,6 +2,8 @@
 
 Held-out examples, which chose nothing, bound it by the binomial law. Training examples chose the weights, so
 that a bound from them pays for the length of these: it says something of short networks and many examples.
+Of a model that stores no weights, as a fitted estimator of another library, the length of what was learned is
+not known, and there is none.
 """
 
 import dataclasses
@@ -38,6 +40,13 @@ UNSEEN = Premise(
 )
 
 
+STORED_ALL = Premise(
+    "training chose nothing of the model but the weights that it stores",
+    "assumed",
+    "a shape, a setting or a constant in its code that the training examples chose is paid for nowhere",
+)
+
+
 def ladder(subject: Subject) -> Finding:
     """Upper bounds of the share of new examples that are answered wrongly, each by another theorem.
 
@@ -66,7 +75,7 @@ def ladder(subject: Subject) -> Finding:
         f"with {1 - DELTA:.0%} confidence. Where weights are quantized it is that of a copy of few values.",
         value=torch.tensor([*known.values()], dtype=torch.float64),
         range=(0.0, 1.0),
-        premises=(independent_draws(subject), UNSEEN),
+        premises=(independent_draws(subject), UNSEEN, *([STORED_ALL] if described else [])),
         failure=failure,
         labels=tuple(known),
     )
