@@ -26,8 +26,13 @@ def write(folder: Path, name: str) -> None:
     """
     notebook = nbformat.read(HERE / f"{name}.ipynb", as_version=4)
     with tempfile.TemporaryDirectory() as room:
-        place = {"metadata": {"path": room}}
-        client = NotebookClient(notebook, timeout=SECONDS, resources=place, coalesce_streams=True)
+        client = NotebookClient(
+            notebook,
+            timeout=SECONDS,
+            resources={"metadata": {"path": room}},
+            coalesce_streams=True,
+            extra_arguments=["--log-level=ERROR"],  # it warns of TCP, which stays on this machine
+        )
         client.execute(env={**os.environ, "OMP_NUM_THREADS": "1", "IPYTHONDIR": room})
     parts = [part(cell) for cell in notebook.cells]
     parts.insert(

@@ -74,6 +74,7 @@ STYLE: Any = {
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
+    "axes.prop_cycle": f"cycler('color', {list(SERIES)})",
     "grid.color": GRID,
     "grid.linewidth": 0.6,
     "xtick.color": MUTED,
@@ -140,6 +141,18 @@ def exact_ticks(axis: Any) -> None:
     axis.set_minor_locator(NullLocator())  # they are not seen here, and take half of a drawing's time
 
 
+def plain_ticks(axes: "Axes") -> None:
+    """Ticks that a drawing has not chosen: few, at exact numbers."""
+    from matplotlib.ticker import AutoLocator, FixedLocator, MaxNLocator
+
+    if isinstance(axes.xaxis.get_major_locator(), AutoLocator):  # the drawing has chosen none
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+    for axis in (axes.xaxis, axes.yaxis):
+        if isinstance(axis.get_major_locator(), FixedLocator):
+            continue  # the drawing has named its ticks
+        exact_ticks(axis)
+
+
 def themed(figure: "Figure", name: str, description: str) -> str:
     """The figure as an ``<svg>`` element for a page.
 
@@ -184,6 +197,8 @@ class Picture:
     """
 
     def __init__(self, figure: "Figure", description: str) -> None:
+        for axes in figure.axes:
+            plain_ticks(axes)
         self.description = description
         self._svg = alone(themed(figure, f"picture-{next(numbers)}", description))
 
