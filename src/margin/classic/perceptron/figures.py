@@ -29,6 +29,10 @@ def halfspace(axes: "Axes", finding: Finding) -> str:
             axes.plot(ends[:, 0], ends[:, 1], label=name, **style)
     low, high = points.amin(0), points.amax(0)
     half, middle = 0.54 * float((high - low).max()) or 1.0, (low + high) / 2
+    if "support vectors" in finding.curves:
+        on = values(finding, "support vectors")
+        style = {"facecolors": "none", "edgecolors": INK, "linewidths": 0.8}
+        axes.scatter(on[:, 0], on[:, 1], s=46, label="support vectors", **style)
     axes.set(
         xlim=(float(middle[0]) - half, float(middle[0]) + half),
         ylim=(float(middle[1]) - half, float(middle[1]) + half),

@@ -253,12 +253,12 @@ def homophilous_demo() -> Subject:
     """Graph convolution that has learned three groups of eight nodes, with some edges between groups."""
     g = Generator().manual_seed(0)
     classes = torch.arange(24) // 8
-    odds = torch.where(classes[:, None] == classes, 0.4, 0.06)
+    odds = torch.where(classes[:, None] == classes, 0.45, 0.05)
     edges = (torch.rand(24, 24, generator=g) < odds).triu(1).nonzero()
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
         model = GCN(4, 3, hidden=8, layers=2)
-    x = torch.randn(24, 4, generator=g)
+    x = torch.randn(24, 4, generator=g) + torch.eye(4)[classes]
     inputs = (
         x,
         both_ways([(int(i), int(j)) for i, j in edges]),
@@ -266,7 +266,7 @@ def homophilous_demo() -> Subject:
         torch.tensor([24]),
     )
     learned = (torch.rand(24, generator=g) < 0.4).float()
-    learn(model, risk(CLASSES), Batch(inputs, classes, learned), steps=60)
+    learn(model, risk(CLASSES), Batch(inputs, classes, learned), steps=60, lr=0.02)
     test = Batch(inputs, classes, 1 - learned)
     return Subject(model=model, test=[test], task=CLASSES, objective=risk(CLASSES), independent=False)
 

@@ -192,8 +192,8 @@ def demo() -> Subject:
 
 def apart_demo() -> Subject:
     """The same two, but the second one's weights were moved besides, by a third of their deviation."""
-    subject = demo()
-    generator, moved = Generator().manual_seed(7), copied(subject.reference_model)
+    subject, generator = demo(), Generator().manual_seed(7)
+    moved = copied(subject.reference_model or subject.model)
     with torch.no_grad():
         for parameter in moved.parameters():
             parameter.add_(
