@@ -146,8 +146,8 @@ def give_back_memory() -> None:
 
 
 MMAP_THRESHOLD, LARGE_BLOCK, LARGEST_BLOCK = -3, 2**22, 2**25
-"""An option of glibc's ``mallopt``; bytes of a block that goes back at once where that is asked for, and those
-up to which glibc keeps blocks where it is not."""
+"""An option of glibc's ``mallopt``, and from how many bytes on a block is given back at once: where that
+is asked for, and where not."""
 
 
 @contextmanager
