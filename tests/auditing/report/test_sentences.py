@@ -398,6 +398,30 @@ def test_values_are_held_against_their_mean(finding, ends, level, words):
     assert "root mean square error 60" in said.text
 
 
+@pytest.mark.parametrize(("wrong", "said"), [(0, False), (1, True), (6, True), (40, False)])
+def test_targets_of_another_unit_are_told_from_a_model_that_is_wrong(wrong, said):
+    """Six targets in thousandths make all of the squared error; of 40 in 300 nobody says they are few."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(600, 2, generator=generator)
+    y = x @ torch.tensor([1.0, 2.0]) + 0.3 * torch.randn(600, generator=generator)
+    model = nn.Linear(2, 1)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[1.0, 2.0]]))
+        model.bias.zero_()
+    given = y[300:].clone()
+    given[:wrong] *= 1000
+    asked = ["risk", "residuals", "baseline.constant"]
+    audit = margin.audit(model, (x[300:], given[:, None]), train=(x[:300], y[:300, None]), claims=asked)
+    told = [s for s in by(audit, "right") if "of the squared error" in s.text]
+    assert bool(told) is said
+    if said:
+        count = "One held-out example makes" if wrong == 1 else "6 of 300 held-out examples make"
+        assert told[0].text.startswith(count) and told[0].level == "warn"
+        rest = float((model(x[300:]).detach()[wrong:, 0] - y[300 + wrong :]).square().mean().sqrt())
+        shown = float(re.search(r"its root mean is ([.\d]+)\.", told[0].text)[1])
+        assert shown == pytest.approx(rest, rel=6e-3)
+
+
 def test_one_temperature_is_the_remedy_where_it_gains(finding):
     ends = {"kind": "estimate", "range": (-float("inf"), float("inf"))}
     curves = {"confidence": f64(0.5, 0.9), "accuracy": f64(0.4, 0.7), "count": f64(100, 300)}

@@ -14,7 +14,7 @@ from margin.auditing.report.evidence import (
     difference,
     rounded,
 )
-from margin.auditing.report.performance import HALF, LINEAR, MEMORIZED, right, terms_of
+from margin.auditing.report.performance import HALF, LINEAR, LOSS, MEMORIZED, right, terms_of
 from margin.auditing.report.rivals import copied
 from margin.auditing.report.table import elements
 from margin.figures.digits import figures
@@ -23,7 +23,7 @@ from margin.theory.dynamics.finished import last_stretch
 SANDWICH = "robust/linf.sandwich"
 PIXEL_SHIFT = "vision/shift.classes"
 LADDER = "theory/bounds.ladder"
-GAP, LOSS = "theory/risk.gap", "theory/risk.loss"
+GAP = "theory/risk.gap"
 FALLING, GRADIENT = "theory/finished.falling", "theory/finished.gradient"
 ALONG = "theory/curvature.along_gradient"
 STEP_RATIO, EDGE = "theory/curvature.step_ratio", "theory/edge_of_stability.ratio"
