@@ -353,6 +353,38 @@ def test_without_a_domain_it_is_not_known_what_moves_it():
     assert by(audit_of({}, refused=[("robust/linf.sandwich", "needs class labels")]), "moves") == []
 
 
+@pytest.mark.parametrize(
+    ("why", "words", "todo"),
+    [
+        ("has no gradient", ": it has no gradient.", ""),
+        ("needs about 2 min of the 46 s that remain", ": finding it out needs about 2 min of", "--minutes"),
+        ("stopped after 20 s: a pass needs", ": finding it out stopped after 20 s", "--minutes"),
+    ],
+)
+def test_why_it_is_not_known_what_moves_it_is_a_sentence_with_a_way_on(why, words, todo):
+    (told,) = by(audit_of({}, refused=[("robust/linf.sandwich", why)]), "moves")
+    assert told.text.startswith("What moves it is not known") and words in told.text
+    assert todo in told.todo and bool(todo) is bool(told.todo)
+
+
+@pytest.mark.parametrize(("value", "words"), [(0.0588158, ".059"), (0.0581, ".059"), (0.25, ".25")])
+def test_a_bound_is_rounded_up(finding, value, words):
+    found = finding(
+        value=f64(value, 1.0), range=(0.0, 1.0), labels=("held-out examples", "training examples")
+    )
+    texts = [
+        s.text for s in by(audit_of(memorized_of(finding) | {"theory/bounds.ladder": found}), "memorized")
+    ]
+    assert any(f"wrong for at most {words} of new examples" in text for text in texts)
+
+
+def memorized_of(finding):
+    labels = ("training", "held-out", "gap")
+    return {
+        "theory/memorization.accuracy": finding(value=f64(0.9, 0.9, 0.0), range=(-1.0, 1.0), labels=labels)
+    }
+
+
 def estimate(finding, value, below, above, **given):
     ends = {"interval": (f64(below), f64(above)), "kind": "estimate", "range": (-float("inf"), float("inf"))}
     return finding(value=f64(value), **(ends | given))
