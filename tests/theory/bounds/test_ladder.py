@@ -76,6 +76,28 @@ def test_a_model_without_stored_weights_has_no_bound_by_its_training_examples() 
     assert any("chose nothing of the model" in p.text for p in ladder(classifier(100)).premises)
 
 
+class OnAGraph(nn.Module):
+    """Each node reads the next, of a fixed ring: no part of the nodes can be asked."""
+
+    def __init__(self, nodes: int) -> None:
+        super().__init__()
+        self.nodes, self.layer = nodes, nn.Linear(20, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) != self.nodes:
+            raise IndexError("edges point to nodes that are not there")
+        out: torch.Tensor = self.layer(x + x.roll(1, 0))
+        return out
+
+
+def test_the_nodes_of_one_graph_have_no_bounds_by_norms() -> None:
+    """The theorems by norms speak of maps of one vector; its batch cannot be cut to find out its layers."""
+    x, y = (torch.randn(60, 20, generator=Generator().manual_seed(0)), torch.arange(60) % 2)
+    audit = margin.audit(OnAGraph(60), (x, y), train=(x, y), claims="bounds.ladder")
+    assert [a.broken for a in audit.answers] == [""]
+    assert audit["bounds.ladder"].labels == (BINOMIAL, HOEFFDING, STORED, QUANTIZED)
+
+
 def test_the_bound_of_a_quantized_copy_is_of_its_own_errors(monkeypatch) -> None:
     """A copy that answers all alike errs for a half of the training examples, however short it is."""
     subject = classifier(10_000)

@@ -129,7 +129,8 @@ def grave(audit: Audit, spoken: set[str]) -> list[Sentence]:
         text = f"{count} no number: {known[0]}{more}."
         made.append(Sentence(_question(audit, list(failed)), "bad", text, "", tuple(failed)))
     if broken := [answer.claim.name for answer in audit.answers if answer.broken]:
-        text = f"{len(broken)} questions broke, which is a defect of margin's: {enumerated(broken)}."
+        count = "1 question" if len(broken) == 1 else f"{len(broken)} questions"
+        text = f"{count} broke, which is a defect of margin's: {enumerated(broken)}."
         made.append(Sentence("rests", "warn", text, "Please report it; findings.json has the traceback.", ()))
     return made
 
