@@ -778,6 +778,32 @@ def test_a_gap_of_shares_is_told_from_one_of_variances_without_the_accuracy(find
     assert said.text.startswith(words)
 
 
+RUNGS = {
+    "held-out examples, exactly": (
+        0.2,
+        "wrong for at most .2 of new examples, by 400 held-out examples that",
+    ),
+    "training examples, weights as stored": (0.1, "wrong for at most .1 of new examples, by its training"),
+    "training examples, weights quantized": (0.1, "a copy of few values a weight is wrong for at most .1 of"),
+    "training examples, a network drawn once from its law": (0.1, "one network drawn from its law is wrong"),
+}
+
+
+@pytest.mark.parametrize(("tightest", "words"), [(name, words) for name, (_, words) in RUNGS.items()])
+def test_a_bound_is_said_of_whom_it_is_true_with_or_without_training_examples(finding, tightest, words):
+    values = [RUNGS[name][0] if name == tightest else 0.3 for name in RUNGS]
+    bounds = finding(value=f64(*values), range=(0.0, 1.0), labels=tuple(RUNGS))
+    (said,) = by(audit_of({"theory/bounds.ladder": bounds}), "memorized")
+    assert said.text.startswith(f"With 95% confidence {words}") and said.level == "good"
+    gap = finding(
+        value=f64(0.9, 0.8, 0.1), kind="estimate", interval=(f64(0.87, 0.75, 0.05), f64(0.93, 0.85, 0.15)),
+        range=(-1.0, 1.0), labels=("training", "held-out", "gap"),
+    )  # fmt: skip
+    both = audit_of({"theory/bounds.ladder": bounds, "theory/memorization.accuracy": gap})
+    assert said.text in [s.text for s in by(both, "memorized")]
+    assert by(audit_of({"theory/bounds.ladder": replace(bounds, value=f64(1, 1, 1, 1))}), "memorized") == []
+
+
 def test_whether_it_is_right_is_never_left_out_for_room():
     """Nor what is bad; mutant: sentences are left out from the end, whatever they are of."""
     said = [

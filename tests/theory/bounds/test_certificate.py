@@ -22,12 +22,14 @@ from margin.theory.bounds.certificate import (
     certified,
     demo,
     drawn_errors,
+    drawn_once,
     held_out_risk,
     posterior_of_run,
     size_for,
 )
+from margin.theory.bounds.ladder import DRAWN, ladder
 from margin.theory.bounds.pac_bayes import averaged_risk
-from margin.theory.bounds.posterior import Posterior, other_rows
+from margin.theory.bounds.posterior import Posterior, flat, other_rows, trained
 
 
 def inverse(q: float, c: float) -> float:
@@ -220,6 +222,35 @@ def test_a_record_that_does_not_fit_refutes_a_premise() -> None:
     found = held_out_risk(subject)
     assert found.verdict is Verdict.UNFOUNDED
     assert [p.status for p in found.premises] == ["assumed", "refuted", "proved", "assumed"]
+
+
+def test_one_drawn_network_has_a_bound_by_its_density_ratio() -> None:
+    """Densities by torch, errors by the formula of the line, on the 60 rows that the prior has not seen."""
+    subject = demo()
+    posterior, _ = subject.certified
+    with torch.no_grad():
+        posterior.log_std.copy_(torch.tensor([-1.0, -2.0, -1.5, -2.5]))
+        posterior.get_buffer("prior_mean").add_(torch.tensor([0.2, -0.1, 0.05, 0.0]))
+    w = posterior.draw(Generator().manual_seed(2021))[0]
+    law = torch.distributions.Normal(posterior.mean.double(), posterior.log_std.double().exp())
+    prior = torch.distributions.Normal(posterior.get_buffer("prior_mean").double(), posterior.scale)
+    ratio = float((law.log_prob(w.double()) - prior.log_prob(w.double())).sum().detach())
+    assert posterior.log_ratio(w) == pytest.approx(ratio, rel=1e-9) and ratio > 1
+    x = torch.cat([batch.inputs[0] for batch in subject.train])[:, 0]
+    y = torch.cat([batch.targets for batch in subject.train])
+    wrong = ((w[0] * x + w[2] < w[1] * x + w[3]).long() != y).double()
+    assert wrong[40:].mean() != wrong.mean()
+    expected = inverse(float(wrong[40:].mean()), (ratio + math.log(2 * math.sqrt(60) / 0.03)) / 60)
+    assert drawn_once(subject, 0.03) == pytest.approx(expected, abs=1e-9)
+    before = flat(trained(subject.model)).clone()
+    found = ladder(subject)
+    rung = dict(zip(found.labels, found.value.tolist(), strict=True))[DRAWN]
+    share = 0.05 * 0.999 / 5  # of five rungs
+    assert rung == pytest.approx(drawn_once(subject, share), abs=1e-12)
+    assert torch.equal(flat(trained(subject.model)), before)
+    assert drawn_once(replace(subject, certified=None), 0.03) is None
+    assert DRAWN not in ladder(replace(subject, certified=None)).labels
+    assert drawn_once(changed(subject, certificate_rows=59.0), 0.03) is None
 
 
 def test_a_certificate_of_nearly_one_is_vacuous() -> None:

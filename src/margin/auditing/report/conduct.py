@@ -33,6 +33,9 @@ FALLING, GRADIENT = "theory/finished.falling", "theory/finished.gradient"
 ALONG = "theory/curvature.along_gradient"
 STEP_RATIO, EDGE = "theory/curvature.step_ratio", "theory/edge_of_stability.ratio"
 
+COPIES = {"quantized": "a copy of few values a weight", "drawn": "one network drawn from its law"}
+"""Of whom a bound speaks that is not of the very weights, by a word of its name."""
+
 TEN_POINTS = 0.1
 """A fall of the accuracy, or a gap between training and held-out part, that anybody notices."""
 
@@ -178,7 +181,7 @@ def _certified(evidence: Evidence, clean: float) -> str:
 
 
 def memorized(evidence: Evidence) -> list[Sentence]:
-    """By how much it is better on what it was trained on than on what it was not."""
+    """By how much it is better on what it was trained on than on what it was not; its risk at most."""
     training = evidence.number(MEMORIZED, "training")
     held = evidence.number(MEMORIZED, "held-out")
     gap = evidence.number(MEMORIZED, "gap")
@@ -187,13 +190,13 @@ def memorized(evidence: Evidence) -> list[Sentence]:
     if told := copied(evidence):
         return told
     if loss_gap := evidence.number(GAP):
-        return [_lost(evidence, loss_gap)]
+        return [_lost(evidence, loss_gap), *_bounded(evidence)]
     refusal = evidence.refusal(GAP)
     if "the training examples" not in refusal:
-        return []
+        return _bounded(evidence)
     todo = "" if evidence.is_run else "Give them: --train FILE, train=(x, y)."
     text = "Whether it has memorized is not known without the training examples."
-    return [Sentence("memorized", "unknown", text, todo, ())]
+    return [Sentence("memorized", "unknown", text, todo, ()), *_bounded(evidence)]
 
 
 def _compared(evidence: Evidence, training: Number, held: Number, gap: Number) -> Sentence:
@@ -229,7 +232,8 @@ def _bounded(evidence: Evidence) -> list[Sentence]:
         return []
     tightest, by_training = known[0], [n for n in known if "training" in n.label]
     most = rounded(math.ceil(1000 * tightest.value) / 1000, 3)
-    text = f"With 95% confidence wrong for at most {most} of new examples, by "
+    whose = next((f"{text} is " for word, text in COPIES.items() if word in tightest.label), "")
+    text = f"With 95% confidence {whose}wrong for at most {most} of new examples, by "
     text += (
         "its training examples alone"
         if tightest in by_training

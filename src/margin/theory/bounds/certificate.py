@@ -27,7 +27,7 @@ from margin.engine.loop import State, risk
 from margin.engine.runs import Run
 from margin.math.seeds import mix
 from margin.nn.preprocessed import device_of, dtype_of
-from margin.theory.bounds.pac_bayes import averaged_risk, check_sample, pac_bayes_kl
+from margin.theory.bounds.pac_bayes import averaged_risk, check_sample, drawn_bound, pac_bayes_kl
 from margin.theory.bounds.posterior import (
     KEPT,
     PURPOSE,
@@ -202,6 +202,30 @@ def held_out_risk(subject: Subject, *, networks: int = NETWORKS) -> Finding:
         premises=(independent_draws(subject), *premises_of(subject, posterior, record)),
         remarks=(sentence_of(record), *size_for(subject, record)),
     )
+
+
+def drawn_once(subject: Subject, delta: float) -> float | None:
+    """The bound of one network that is drawn from the law once, by a seed that was fixed; None without a law.
+
+    It says of a single deterministic network what the certificate says of networks drawn anew: the divergence
+    gives way to the logarithm of the density ratio at the network that was drawn.
+
+    Args:
+        subject: A model, with a law over its weights and its training rows or without.
+        delta: Probability that it fails, over the rows and the draw.
+
+    Reference: Rivasplata, Kuzborskij, Szepesvari and Shawe-Taylor 2020, Theorem 1 (i).
+    """
+    posterior, record = subject.certified or (None, {})
+    if not isinstance(posterior, Posterior) or "certificate" not in record or not len(subject.train):
+        return None
+    weights = posterior.draw(Generator().manual_seed(SEED))[0]
+    drawn = Generator().manual_seed(SEED)  # the same network
+    wrong = errors_by_example(subject.model, posterior, subject.train, subject.task, drawn, 1)[0]
+    free = other_rows(len(wrong), posterior.get_buffer("prior_rows"))
+    if len(free) != int(record["certificate_rows"]):
+        return None  # the training rows at hand are not those of the record
+    return float(drawn_bound(wrong[free].mean(), posterior.log_ratio(weights), len(free), delta))
 
 
 def premises_of(

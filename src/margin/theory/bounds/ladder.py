@@ -14,6 +14,7 @@ from torch import nn
 
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
+from margin.theory.bounds.certificate import drawn_once
 from margin.theory.bounds.description import quantized, stored_nats
 from margin.theory.bounds.samples import binomial_bound, hoeffding_bound, occam_bound
 from margin.theory.bounds.spectral import by_norms
@@ -31,6 +32,7 @@ LEVELS = (3, 9, 33)
 """Values of a quantized entry that are tried; the choice among them is paid for. Odd numbers, for 0."""
 
 BINOMIAL, HOEFFDING = "held-out examples, exactly", "held-out examples, by Hoeffding"
+DRAWN = "training examples, a network drawn once from its law"
 STORED, QUANTIZED = "training examples, weights as stored", "training examples, weights quantized"
 
 UNSEEN = Premise(
@@ -60,6 +62,7 @@ def ladder(subject: Subject) -> Finding:
     # what was fitted elsewhere keeps its numbers where they are not seen: their length is not known
     described = len(subject.train) > 0 and stored_nats(subject.model) > 0
     names = [BINOMIAL, HOEFFDING, *([STORED, QUANTIZED] if described else [])]
+    names += [DRAWN] if described and subject.certified else []
     delta = DELTA * (1 - OF_CAPACITY) / len(names)
     known = dict.fromkeys(names, math.nan)
     if not failure:
@@ -69,10 +72,13 @@ def ladder(subject: Subject) -> Finding:
         known[HOEFFDING] = float(hoeffding_bound(errors / n, whole, delta))
         if described:
             known |= _by_training(subject, found, delta)
+            if (drawn := drawn_once(subject, delta)) is not None:
+                known[DRAWN] = drawn
             known |= by_norms(training_part(subject), DELTA * OF_CAPACITY)
     return Finding(
         statement="Upper bounds of the share of new examples that are answered wrongly, which hold at once "
-        f"with {1 - DELTA:.0%} confidence. Where weights are quantized it is that of a copy of few values.",
+        f"with {1 - DELTA:.0%} confidence. Where weights are quantized it is that of a copy of few values, "
+        "where a network is drawn from a law over the weights that of this one.",
         value=torch.tensor([*known.values()], dtype=torch.float64),
         range=(0.0, 1.0),
         premises=(independent_draws(subject), UNSEEN, *([STORED_ALL] if described else [])),

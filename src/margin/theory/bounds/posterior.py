@@ -92,6 +92,14 @@ class Posterior(nn.Module):
         prior = self.get_buffer("prior_mean").double()
         return float(gaussian_kl(self.mean.double(), self.log_std.double().exp(), prior, self.scale))
 
+    @torch.no_grad()
+    def log_ratio(self, weights: Weights) -> float:
+        """The logarithm of the density at these weights by the prior's, in nats, in double precision."""
+        w, log_std = weights.double(), self.log_std.double()
+        own = ((w - self.mean.double()) / log_std.exp()).square()
+        other = ((w - self.get_buffer("prior_mean").double()) / self.scale).square()
+        return float(((other - own) / 2 - log_std + math.log(self.scale)).sum())
+
 
 def trained(model: nn.Module) -> list[Tensor]:
     """The parameters over which there is a law: those that are trained."""
