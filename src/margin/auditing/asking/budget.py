@@ -331,9 +331,8 @@ class Budget:
     @property
     def can_name_the_worst(self) -> bool:
         """Whether the outputs on all held-out examples are known, or their passes fit."""
-        known = "outputs on test" in self._subject.kept
-        fits = known or 2 * self._timed.forward * self._sizes["test"] <= self._clock.left
-        return fits and not self.drawn_of_test
+        fits = 2 * self._timed.forward * self._sizes["test"] <= self._clock.left
+        return ("outputs on test" in self._subject.kept or fits) and not self.drawn_of_test
 
     def lacking(self, claim: Claim, most: int | None = None) -> str:
         """Why a question is not asked ("needs about 3 min of the 1 min that remain"), or ""."""

@@ -74,6 +74,8 @@ def ladder(subject: Subject) -> Finding:
             known |= _by_training(subject, found, delta)
             if (drawn := drawn_once(subject, delta)) is not None:
                 known[DRAWN] = drawn
+            else:
+                known.pop(DRAWN, None)  # not all rows of its certificate are at hand
             known |= by_norms(training_part(subject), DELTA * OF_CAPACITY)
     return Finding(
         statement="Upper bounds of the share of new examples that are answered wrongly, which hold at once "
