@@ -18,7 +18,8 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: $(VENV)/.installed
 	$(BIN)/margin demo
 
-check: format lint types test
+check: format lint
+	$(MAKE) --no-print-directory --jobs 2 types test
 
 test: $(VENV)/.tested
 	$(BIN)/pytest -n $(WORKERS)

@@ -248,6 +248,17 @@ MUTANTS = (
     M("else ends - (k - 1) * stride > room", "else ends - k * stride > room", "transformers/test_bert.py"),
     M("known[k * len(known) // EACH] for k in range(EACH)] if len(known) > EACH",
       "known[k] for k in range(EACH)] if len(known) > EACH", "embeddings/test_analogy_claims.py"),
+    # bayes: trees of Hamiltonian trajectories
+    M("taken = found.whole & (draws[1] < (found.weight - weight).exp())",
+      "taken = found.whole & (draws[1] < (found.weight - weight).sigmoid())", "mcmc/test_no_u_turn.py"),
+    M("chosen = where(going & (draw < (-rise - weight).exp()), at, chosen)",
+      "chosen = where(going & (draw < (-rise - weight).exp() / 2), at, chosen)", "mcmc/test_no_u_turn.py"),
+    M("size, going = 2 * size, going & ~turned", "size = 2 * size", "mcmc/test_no_u_turn.py"),
+    M("return whole, turns(whole, inverse) | turns(across, inverse) | turns(back, inverse)",
+      "return whole, turns(whole, inverse) | turns(across, inverse)", "mcmc/test_no_u_turn.py"),
+    M("along = inverse * span.total", "along = span.total", "mcmc/test_no_u_turn.py"),
+    M("zip(span, (-span.total, -span.last, -span.first), strict=True)",
+      "zip(span, (-span.total, -span.first, -span.last), strict=True)", "mcmc/test_no_u_turn.py"),
     # bounds: a law over weights, its certificate, norms, random labels, many networks
     M("by_log_std = torch.expm1(ratio)",
       "by_log_std = torch.expm1(ratio / 2)", "bounds/test_posterior.py"),

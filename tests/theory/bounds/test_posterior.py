@@ -77,17 +77,33 @@ def grid(r: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
     return (r / (1 - slopes / 2) + c / (slopes * (1 - slopes / 2))).amin()
 
 
+def exponential_grid(r: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    """The least over a fine grid of Catoni's form."""
+    slopes = torch.linspace(1e-3, 30, 300_001, dtype=torch.float64)
+    return ((1 - (-slopes * r - c).exp()) / (1 - (-slopes).exp())).amin()
+
+
 def test_each_objective_by_its_definition() -> None:
-    """Of r = .1, c = .08: the root form solves R - sqrt(2 R c) = r; at r = 0 they are 2c, sqrt(c/2), 2c."""
+    """Of r = .1, c = .08: the root form solves R - sqrt(2 R c) = r, Catoni's kl(r || R) = c.
+
+    At r = 0 they are 2c, sqrt(c/2), 2c and 1 - exp(-c).
+    """
     r, c = torch.tensor(0.1, dtype=torch.float64), torch.tensor(0.08, dtype=torch.float64)
     R = float(OBJECTIVES["quadratic"](r, c))
     assert R - math.sqrt(2 * R * 0.08) == pytest.approx(0.1)
     assert float(OBJECTIVES["classic"](r, c)) == pytest.approx(0.1 + 0.2)
     torch.testing.assert_close(OBJECTIVES["lambda"](r, c), grid(r, c), rtol=1e-8, atol=0)
+    torch.testing.assert_close(OBJECTIVES["catoni"](r, c), exponential_grid(r, c), rtol=1e-8, atol=0)
+    R = float(OBJECTIVES["catoni"](r, c))
+    assert 0.1 * math.log(0.1 / R) + 0.9 * math.log(0.9 / (1 - R)) == pytest.approx(0.08)
     zero = torch.zeros((), dtype=torch.float64)
-    assert [float(f(zero, c)) for f in OBJECTIVES.values()] == pytest.approx([0.16, 0.2, 0.16])
+    expected = [0.16, 0.2, 0.16, 1 - math.exp(-0.08)]
+    assert [float(f(zero, c)) for f in OBJECTIVES.values()] == pytest.approx(expected)
     far = torch.tensor(9.0, dtype=torch.float64)
-    assert all(float(f(r, far)) > 1 for f in OBJECTIVES.values())  # not cut off: a gradient is left
+    *open_ended, catoni = (float(f(r, far)) for f in OBJECTIVES.values())
+    assert min(open_ended) > 1 > catoni  # not cut off: a gradient is left, and of Catoni's, below 1, too
+    (left,) = torch.autograd.grad(OBJECTIVES["catoni"](r, far.requires_grad_()), far)
+    assert 1e-6 < float(left) < 1e-3
 
 
 @pytest.mark.parametrize("bound", list(OBJECTIVES))
@@ -120,7 +136,7 @@ def test_a_step_descends_on_the_bound_through_its_draw(bound: str) -> None:
     r = (-p.log()).clamp(max=math.log(5)).mean() / math.log(5)
     n = N - 10
     c = (by_distributions(mean, log_std, posterior) + math.log(2 * math.sqrt(n) / DELTA)) / n
-    formed = grid(r, c) if bound == "lambda" else OBJECTIVES[bound](r, c)
+    formed = {"lambda": grid, "catoni": exponential_grid}.get(bound, OBJECTIVES[bound])(r, c)
     expected = torch.autograd.grad(formed, (mean, log_std))
     torch.testing.assert_close(posterior.mean.grad, expected[0], rtol=1e-4, atol=1e-9)
     torch.testing.assert_close(posterior.log_std.grad, expected[1], rtol=1e-4, atol=1e-9)

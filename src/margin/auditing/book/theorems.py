@@ -10,7 +10,7 @@ from pathlib import Path
 
 from margin.auditing.asking.answers import Answer
 from margin.auditing.book.chapters import Chapter, Exercise, Section, chapters, run
-from margin.auditing.report.report import environment, section
+from margin.auditing.report.report import finding_fragment
 from margin.core.catalog import Claim, claims, resolve
 from margin.core.findings import Finding, Premise, Subject, Verdict, demonstrated, finding_of
 
@@ -111,22 +111,11 @@ def page(claim: Claim, written: Section) -> str:
 
 def shown(claim: Claim, finding: Finding, identifier: str) -> str:
     """A finding: its statement, its numbers beside what is promised, its picture, its premises."""
-    part = section(Answer(claim, finding, "", 0.0), identifier)
-    template = '{% import "table.html.jinja" as table %}{{ table.numbers(section) }}'
-    known = bool(finding.value.isfinite().any())
-    numbers = environment().from_string(template).render(section=part) if known else ""
-    several = len(finding.counts) > 1
-    verdicts = ", ".join(
-        f'<span class="verdict {verdict}">{verdict}</span>{f" {count}" if several else ""}'
-        for verdict, count in finding.counts.items()
-    )
-    drawn = f'<div class="finding">\n{numbers}\n<p>Verdict: {verdicts}</p>\n'
-    if part.plot:
-        drawn += f"<figure>{part.plot}</figure>\n"
     lines = [plain(finding.statement), *map(plain, finding.remarks)]
     if finding.failure:
         lines.append(f"*failed*: {plain(finding.failure)}")
-    lines.append(f"```{{raw}} html\n{drawn}</div>\n```")
+    drawn = finding_fragment(Answer(claim, finding, "", 0.0), identifier)
+    lines.append(f"```{{raw}} html\n{drawn}\n```")
     if finding.premises:
         lines.append("Premises:")
         lines.append("\n".join(premise(p) for p in finding.premises))

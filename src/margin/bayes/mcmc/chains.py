@@ -120,13 +120,15 @@ class Moved(NamedTuple):
 
     Args:
         at: Where the chains are now.
-        acceptance: The probability with which each was accepted.
+        acceptance: The probability with which each was accepted; of several states, their mean.
         divergent: Whether its energy rose by more than 1000 or was no number.
+        steps: Leapfrog steps of each, which are gradients.
     """
 
     at: Point
     acceptance: Float[Tensor, " chains"]
     divergent: Bool[Tensor, " chains"]
+    steps: Float[Tensor, " chains"]
 
 
 DIVERGENT = 1000.0
@@ -164,7 +166,7 @@ def transition(  # more than 7 parameters: a law, where chains are, and the thre
     kept = Point(
         *(torch.where(moved if a.ndim == 1 else moved[:, None], a, b) for a, b in zip(end, at, strict=True))
     )
-    return Moved(kept, accept, rise > DIVERGENT)
+    return Moved(kept, accept, rise > DIVERGENT, torch.full_like(accept, steps))
 
 
 class Draws(NamedTuple):
@@ -174,11 +176,32 @@ class Draws(NamedTuple):
         states: (draws, chains, dim).
         acceptance: Of each chain, the mean probability with which a proposal was accepted.
         divergent: Of each chain, the proposals whose energy rose by more than 1000 or was no number.
+        steps: Of each chain, the leapfrog steps of all its trajectories.
     """
 
     states: Float[Tensor, "draws chains dim"]
     acceptance: Float[Tensor, " chains"]
     divergent: Float[Tensor, " chains"]
+    steps: Float[Tensor, " chains"]
+
+
+def chained(move: Callable[[Point], Moved], at: Point, draws: int) -> Draws:
+    """So many transitions, one after the other.
+
+    Args:
+        move: A transition of all chains.
+        at: Where they begin.
+        draws: Transitions.
+    """
+    found = []
+    for _ in range(draws):
+        found.append(move(at))
+        at = found[-1].at
+    acceptance, divergent, steps = (
+        torch.stack(rows).to(at.energy) for rows in list(zip(*found, strict=True))[1:]
+    )
+    states = torch.stack([moved.at.theta for moved in found])
+    return Draws(states, acceptance.mean(0), divergent.sum(0), steps.sum(0))
 
 
 def hamiltonian(  # more than 7 parameters: a law, where chains begin, and the three numbers of a trajectory
@@ -212,16 +235,13 @@ def hamiltonian(  # more than 7 parameters: a law, where chains begin, and the t
     if not step > 0 or steps < 1:
         raise ValueError(f"a trajectory needs a step size above 0 and a step: got {step} and {steps}")
     inverse = torch.ones_like(theta[0]) if mass is None else 1 / mass
-    at, kept = point_at(energy, theta), []
-    accepted, divergent = torch.zeros_like(theta[:, 0]), torch.zeros_like(theta[:, 0])
-    for _ in range(draws):
+
+    def move(at: Point) -> Moved:
         share = float(torch.rand((), generator=generator, dtype=theta.dtype))
         size = step * (1 + jitter * (2 * share - 1))
-        moved = transition(energy, at, inverse=inverse, step=size, steps=steps, generator=generator)
-        at = moved.at
-        accepted, divergent = accepted + moved.acceptance, divergent + moved.divergent
-        kept.append(at.theta)
-    return Draws(torch.stack(kept), accepted / draws, divergent)
+        return transition(energy, at, inverse=inverse, step=size, steps=steps, generator=generator)
+
+    return chained(move, point_at(energy, theta), draws)
 
 
 def underdamped_langevin(

@@ -5,7 +5,7 @@ step of every chain; the first half is the warm-up, of which nothing is kept.
 """
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,8 @@ from torch import Generator, Tensor
 
 from margin.bayes.laplace.learning import adopt, examples_of
 from margin.bayes.mcmc.adaptation import first_step
-from margin.bayes.mcmc.chains import Energy, Moved, point_at, transition
+from margin.bayes.mcmc.chains import Energy, Moved, Point, point_at, transition
+from margin.bayes.mcmc.no_u_turn import MAX_DEPTH, no_u_turn_transition
 from margin.bayes.mcmc.posterior import MIN_PROPOSALS, ChainRegressor, SampledPosterior
 from margin.core.types import Batch, Metrics
 from margin.engine.build import names_run
@@ -94,26 +95,46 @@ def begun(state: State, model: Any) -> None:
         model.positions[:, : len(flat)] = flat
 
 
-def hamiltonian_sampling(total_steps: int, *, leapfrog_steps: int = 30, target: float = 0.8) -> Step:
+def hamiltonian_sampling(
+    total_steps: int,
+    *,
+    sampler: Literal["hmc", "nuts"] = "hmc",
+    leapfrog_steps: int = 30,
+    tree_depth: int = MAX_DEPTH,
+    target: float = 0.8,
+) -> Step:
     """One Hamiltonian trajectory of every chain, on all examples.
 
-    It reports the mean loss of where the chains are, the acceptance, the step size, and the
-    trajectories that diverged since the warm-up.
+    It reports the mean loss of where the chains are, the acceptance, the step size, the leapfrog steps of a
+    trajectory and the deepest tree of NUTS, and the trajectories that diverged since the warm-up.
 
     Args:
         total_steps: Steps of the training: the first half warms up.
-        leapfrog_steps: Leapfrog steps of a trajectory, each a gradient of all chains.
-        target: Acceptance that the step size is adapted to.
+        sampler: ``hmc`` takes trajectories of one length, ``nuts`` doubles each until it turns back (NUTS).
+        leapfrog_steps: Of ``hmc``, the leapfrog steps of a trajectory, each a gradient of all chains.
+        tree_depth: Of ``nuts``, the doublings of a trajectory at most: 2^depth - 1 leapfrog steps.
+        target: Acceptance that the step size is adapted to; of ``nuts`` the mean over a trajectory.
 
     Raises:
         ValueError: An option is out of range.
         NonFiniteError: Every chain diverged, every time.
+
+    Reference: Neal 2011, Section 5.5; Hoffman and Gelman 2014, Algorithms 3 and 5.
     """
     if leapfrog_steps < 1:
         raise ValueError(f"leapfrog_steps must be at least 1: got {leapfrog_steps}")
+    if tree_depth < 1:
+        raise ValueError(f"tree_depth must be at least 1: got {tree_depth}")
     if not 0 < target < 1:
         raise ValueError(f"target must be in (0, 1): got {target}")
     warm = total_steps // 2
+
+    def fixed(energy: Energy, at: Point, inverse: Tensor, step: float, draw: Generator) -> Moved:
+        step *= 1 + JITTER * (2 * float(torch.rand((), generator=draw)) - 1)
+        return transition(energy, at, inverse=inverse, step=step, steps=leapfrog_steps, generator=draw)
+
+    def turning(energy: Energy, at: Point, inverse: Tensor, step: float, draw: Generator) -> Moved:
+        return no_u_turn_transition(energy, at, inverse=inverse, step=step, depth=tree_depth, generator=draw)
 
     @torch.no_grad()
     def step(state: State, batch: Batch) -> Metrics:
@@ -127,26 +148,17 @@ def hamiltonian_sampling(total_steps: int, *, leapfrog_steps: int = 30, target: 
             found.begin(first_step(energy, at, found.inverse, state.generator))
         adapting = state.step < warm
         size = found.step(adapting)
-        share = 1 + JITTER * (2 * float(torch.rand((), generator=state.generator)) - 1)
-        moved = transition(
-            energy,
-            at,
-            inverse=found.inverse,
-            step=size * share,
-            steps=leapfrog_steps,
-            generator=state.generator,
-        )
+        moved = (turning if sampler == "nuts" else fixed)(energy, at, found.inverse, size, state.generator)
         model.positions.copy_(moved.at.theta)
         if adapting:
             _adapted(model, moved, state.step, warm, target)
         else:
             _counted(model, moved)
             taken(model, state.step - warm + 1, total_steps - warm)
-        return _told(model, moved.at.theta, x, y, weight) | {
-            "acceptance": float(moved.acceptance.mean()),
-            "step_size": size,
-            "divergent": float(model.divergent.sum()),
-        }
+        told = _told(model, moved.at.theta, x, y, weight) | _traveled(model, moved)
+        if sampler == "nuts":
+            told["tree_depth"] = float(moved.steps.max().add(1).log2().ceil())
+        return told | {"step_size": size}
 
     return step
 
@@ -172,6 +184,15 @@ def _counted(model: Any, moved: Moved) -> None:
         raise NonFiniteError(
             "every chain diverged: take more steps, whose size then fits, or a stronger prior"
         )
+
+
+def _traveled(model: Any, moved: Moved) -> Metrics:
+    """How the trajectories went."""
+    return {
+        "acceptance": float(moved.acceptance.mean()),
+        "divergent": float(model.divergent.sum()),
+        "leapfrog_steps": float(moved.steps.mean()),
+    }
 
 
 def _told(model: Any, theta: Tensor, x: Tensor, y: Tensor, weight: Tensor) -> Metrics:

@@ -25,6 +25,7 @@ from margin.core.findings import Finding, Premise, Status, Subject
 from margin.core.tasks import MEMORY
 from margin.data.examples import Arrays, InOrder
 from margin.engine.evaluation import drawn_rows, eval_mode
+from margin.math.evenly import evenly
 
 PROBES = 4
 """Held-out probes whose every step is looked at."""
@@ -70,8 +71,8 @@ def falling_energy(subject: Subject) -> Finding:
     shape = tuple(drawn.batches[0].inputs[0].shape[1:])
     picture = shape if len(shape) > 1 else (1, units)
     first = paths[0]
-    frames = torch.linspace(0, len(first) - 1, min(FRAMES, len(first))).round().long()
-    points = torch.linspace(0, len(first) - 1, min(POINTS, len(first))).round().long()
+    frames = evenly(len(first), FRAMES)
+    points = evenly(len(first), POINTS)
     return Finding(
         statement=f"The largest rise of the energy n H at one of {sum(len(p) - 1 for p in paths)} "
         f"asynchronous updates of {drawn.words()}.",

@@ -2,11 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from margin.core.findings import Finding
 from margin.figures.frames import MOST_DOTS, values
 from margin.figures.svg import INK, MUTED, SERIES, sized
+from margin.math.evenly import evenly
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +17,7 @@ def halfspace(axes: "Axes", finding: Finding) -> str:
         return ""
     points, labels = values(finding, "points"), values(finding, "labels")
     sized(axes, 0.68, 0.48, 3.3, 3.3)
-    keep = torch.linspace(0, len(points) - 1, min(len(points), MOST_DOTS)).round().long()
+    keep = evenly(len(points), MOST_DOTS)
     for label, color, marker in ((0, SERIES[1], "s"), (1, SERIES[0], "o")):
         own = points[keep][labels[keep] == label]
         axes.scatter(own[:, 0], own[:, 1], s=9, color=color, marker=marker, label=f"class {label}", alpha=0.7)

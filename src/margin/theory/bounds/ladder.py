@@ -2,6 +2,8 @@
 
 Held-out examples, which chose nothing, bound it by the binomial law. Training examples chose the weights, so
 that a bound from them pays for the length of these: it says something of short networks and many examples.
+Of a model that stores no weights, as a fitted estimator of another library, the length of what was learned is
+not known, and there is none.
 """
 
 import dataclasses
@@ -38,24 +40,34 @@ UNSEEN = Premise(
 )
 
 
+STORED_ALL = Premise(
+    "training chose nothing of the model but the weights that it stores",
+    "assumed",
+    "a shape, a setting or a constant in its code that the training examples chose is paid for nowhere",
+)
+
+
 def ladder(subject: Subject) -> Finding:
     """Upper bounds of the share of new examples that are answered wrongly, each by another theorem.
 
     Args:
-        subject: A model with one class label an example; with training examples there are bounds from these.
+        subject: A model with one class label an example; with training examples, and weights that can be
+            written down, there are bounds from these.
 
     Reference: Langford 2005, Theorem 3.3 (binomial) and Corollary 4.2 (Occam); Hoeffding 1963, Theorem 1.
     """
     found, failure = classified(subject)
-    names = [BINOMIAL, HOEFFDING, *([STORED, QUANTIZED] if len(subject.train) else [])]
+    # what was fitted elsewhere keeps its numbers where they are not seen: their length is not known
+    described = len(subject.train) > 0 and stored_nats(subject.model) > 0
+    names = [BINOMIAL, HOEFFDING, *([STORED, QUANTIZED] if described else [])]
     delta = DELTA * (1 - OF_CAPACITY) / len(names)
     known = dict.fromkeys(names, math.nan)
     if not failure:
-        errors, n = _errors(found)
+        errors, n = errors_of(found)
         whole = max(math.floor(n), 1)
         known[BINOMIAL] = binomial_bound(errors, n, delta)
         known[HOEFFDING] = float(hoeffding_bound(errors / n, whole, delta))
-        if len(subject.train):
+        if described:
             known |= _by_training(subject, found, delta)
             known |= by_norms(training_part(subject), DELTA * OF_CAPACITY)
     return Finding(
@@ -63,13 +75,13 @@ def ladder(subject: Subject) -> Finding:
         f"with {1 - DELTA:.0%} confidence. Where weights are quantized it is that of a copy of few values.",
         value=torch.tensor([*known.values()], dtype=torch.float64),
         range=(0.0, 1.0),
-        premises=(independent_draws(subject), UNSEEN),
+        premises=(independent_draws(subject), UNSEEN, *([STORED_ALL] if described else [])),
         failure=failure,
         labels=tuple(known),
     )
 
 
-def _errors(found: Classified) -> tuple[float, float]:
+def errors_of(found: Classified) -> tuple[float, float]:
     """The number of errors and of examples of equal weight that a sample is worth."""
     right = (found.labels == found.predicted).double()
     terms = Terms(right, found.weight, found.example)
@@ -83,7 +95,7 @@ def _by_training(subject: Subject, held_out: Classified, delta: float) -> dict[s
     found, failure = classified(part)
     if failure:
         return {STORED: 1.0, QUANTIZED: 1.0}
-    errors, n = _errors(found)
+    errors, n = errors_of(found)
     whole = max(math.floor(n), 1)
     stored = float(occam_bound(errors / n, whole, delta, choice=stored_nats(subject.model)))
     commonest = float(torch.bincount(held_out.labels, held_out.weight).max() / held_out.weight.sum())
@@ -94,7 +106,7 @@ def _by_training(subject: Subject, held_out: Classified, delta: float) -> dict[s
             continue  # right for all, it would promise no more than a constant answer
         copied, failure = classified(dataclasses.replace(part, model=twin))
         if not failure:
-            errors, n = _errors(copied)
+            errors, n = errors_of(copied)
             best = min(best, float(occam_bound(errors / n, whole, share, choice=nats)))
     return {STORED: stored, QUANTIZED: best}
 
