@@ -122,6 +122,18 @@ def test_bounds_are_drawn_with_the_risk_that_they_bound() -> None:
     assert bool((many["Chernoff and a union"] >= many["errors on one sample"]).all())
 
 
+def test_the_bits_that_would_flip_lie_below_0_in_the_picture() -> None:
+    finding = found("classic/hopfield.unstable_bits")
+    points, below, normal = finding.curves.values()
+    middle = int(points.abs().argmin())
+    # a field of 0, which lies at this point, flips the bits of -1 alone
+    assert below[middle - 1] <= finding.value <= below[middle]
+    assert below[middle - 1] > finding.value - 0.02
+    assert below[middle] < finding.value + 0.02
+    assert float(normal[middle]) == pytest.approx(float(finding.low))
+    assert float((below - normal).abs().max()) < 0.04  # 4 / sqrt(2160) = 0.086 for independent bits
+
+
 def test_support_vectors_lie_at_the_least_margin() -> None:
     curves = found("classic/max_margin.optimality").curves
     (a, b), on = curves["boundary"], curves["support vectors"]

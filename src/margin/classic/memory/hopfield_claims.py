@@ -167,7 +167,20 @@ def unstable_bits(subject: Subject) -> Finding:
         equals=limit,
         scope="limit",
         premises=(_hebbian(W, patterns), _no_thresholds(b), _random(patterns)),
+        curves=_alignments(patterns * field / units, count / units),
     )
+
+
+def _alignments(aligned: Tensor, load: float) -> dict[str, Tensor]:
+    """The law of x_i h_i over the bits of the stored patterns, and the normal one of many units."""
+    points = torch.linspace(-2, 4, 241, dtype=torch.float64)
+    below = torch.searchsorted(aligned.flatten().sort().values, points, right=True).double()
+    normal = torch.special.ndtr((points - 1) / math.sqrt(load))
+    return {
+        "field along the bit": points,
+        "share of bits below": below / aligned.numel(),
+        "normal law of many units": normal,
+    }
 
 
 @torch.no_grad()
