@@ -684,6 +684,8 @@ def test_text_classes_and_training_data_of_a_stranger_are_named(
     rows = [f"{(-1) ** i * (1 + i)},{i},{'no' if i % 2 else 'yes'}" for i in range(20)]
     for name in ("d.csv", "train.csv"):
         (here / name).write_text("\n".join(["u,v,answer", *rows]))
+    main(["audit", "named:build", "d.csv", "--claims", "risk"])
+    assert "every column of d.csv is an input, none a target: --target NAME" in capsys.readouterr().err
     words = ("audit", "named:build", "d.csv", "--target", "answer", "--claims", "risk", "--json")
     assert "class_names must name each of the 3 classes: got 2" in line(capsys, *words)
     more = ("--class-names", "yes,no,perhaps", "--train", "train.csv")

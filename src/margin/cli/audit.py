@@ -362,6 +362,8 @@ def examples_of(
     options: dict[str, Any] = {} if named else {"test": 0.0, "val": 0.0}
     opened = open_data(data, options | ({"target": given.target} if given.target else {}))
     examples = opened.splits.get(part, opened.splits["train"])
+    if not (named or given.target) and getattr(examples, "targets", ()) is None:
+        say(f"margin: every column of {data} is an input, none a target: --target NAME names one")
     known = tuple(str(name) for name in opened.encoding.get("classes", ()))
     return renumbered(examples, known, names, data), opened.domain, names or known
 

@@ -49,6 +49,47 @@ def framed(axes: "Axes") -> None:
     axes.spines[:].set(visible=True, color=GRID)
 
 
+# 7 parameters and the axes: what is drawn, where, and the words above it
+def place_picture(
+    axes: "Axes",
+    colors: Any,
+    left: float,
+    bottom: float,
+    side: float,
+    *,
+    title: str = "",
+    size: float = 8.5,
+    at_left: bool = False,
+) -> None:
+    """A picture in a thin frame within axes whose units are inches: axes of its own take twice as long.
+
+    Args:
+        axes: Without an axis, from (0, 0) on.
+        colors: An image of three channels, each in [0, 1]; its longer side fills the square.
+        left: Of the square.
+        bottom: Of the square.
+        side: Of the square.
+        title: Words above the picture.
+        size: Of the words, in points.
+        at_left: Whether they begin where the picture does, else they stand over its middle.
+    """
+    from matplotlib import rcParams
+    from matplotlib.patches import Rectangle
+
+    rows, columns = colors.shape[:2]
+    scale = side / max(rows, columns)
+    wide, tall = columns * scale, rows * scale
+    x, y = left + (side - wide) / 2, bottom + (side - tall) / 2
+    limits = axes.get_xlim(), axes.get_ylim()
+    axes.imshow(colors, extent=(x, x + wide, y, y + tall), interpolation="nearest", aspect="auto")
+    axes.set(xlim=limits[0], ylim=limits[1])
+    edge = rcParams["axes.linewidth"]
+    axes.add_patch(Rectangle((x, y), wide, tall, fill=False, edgecolor=GRID, linewidth=edge, clip_on=False))
+    if title:
+        words = {"fontsize": size, "color": MUTED, "va": "bottom", "ha": "left" if at_left else "center"}
+        axes.text(x if at_left else x + wide / 2, y + tall + 0.02, title, **words)
+
+
 def levels(picture: Tensor, low: float, high: float) -> Any:
     """From paper to ink as the value rises; a picture of several channels by their mean."""
     plane = picture.mean(0) if picture.ndim == 3 else picture

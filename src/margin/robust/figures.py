@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from margin.core.findings import Finding
-from margin.figures.frames import WIDE, curve, framed, levels, signed
+from margin.figures.frames import WIDE, curve, framed, levels, place_picture, signed
 from margin.figures.svg import MUTED, SERIES, sized
 
 if TYPE_CHECKING:
@@ -39,16 +39,13 @@ def examples(axes: "Axes", finding: Finding) -> str:
     height = 3 * (side + 0.2)
     sized(axes, 0.75, 0.45, WIDE, height)
     axes.set_axis_off()
+    axes.set(xlim=(0, WIDE), ylim=(0, height))
     for row, name in enumerate(("original", "attacked", magnified)):
         bottom = height - (row + 1) * (side + 0.2)
         for k in range(count):
             drawn = signed(change[k]) if row == 2 else levels((before, after)[row][k], low, high)
-            at = (k * side / WIDE, bottom / height, 0.92 * side / WIDE, 0.92 * side / height)
-            place = axes.inset_axes(at)
-            place.imshow(drawn, interpolation="nearest")
-            framed(place)
-            if k == 0:
-                place.set_title(name, fontsize=8.5, color=MUTED, pad=3, loc="left")
+            title = name if k == 0 else ""
+            place_picture(axes, drawn, k * side, bottom, 0.92 * side, title=title, at_left=True)
     return f"{count} images that a step of at most {largest:.4g} breaks, what they became, and the change"
 
 

@@ -494,6 +494,26 @@ def test_labels_are_likely_wrong_where_fewer_may_be_right(finding):
     assert by(audited(4), "fails") == []
 
 
+def test_a_rare_class_that_the_scores_tell_apart_is_no_sign_that_inputs_are_not_read():
+    """6 of 300 are rare, 3 of them found and 3 others called so: right as often as the constant."""
+    labels = (torch.arange(300) < 6).long()
+    score = torch.full((300,), -3.0)
+    score[:3], score[3:6], score[6:9] = 1.0, -0.5, 0.5
+    scores = torch.stack((torch.zeros(300), score), 1)
+    audit = margin.audit(predictions=scores, targets=labels, claims=["risk", "baseline", "ranking.auroc"])
+    (told,) = [s for s in by(audit, "right") if "constant" in s.text]
+    assert "No better than one constant answer: right for .980" in told.text
+    # of 6 x 294 pairs 3 x 3 are lost, by the three below .5
+    ranked = float(re.search(r"under the ROC curve ([.\d]+) \[", told.text)[1])
+    assert ranked == pytest.approx(1 - 9 / (6 * 294), abs=6e-4)
+    assert told.todo == "Judge it by recall and precision, move the threshold."
+
+
+@pytest.mark.parametrize(("count", "words"), [(1, "1 held-out example"), (2, "2 held-out examples")])
+def test_one_example_is_called_one(count, words):
+    assert re.search(rf"a model: {words}\b", str(audit_of({}, facts={"held-out examples": count})))
+
+
 def test_accuracy_that_nothing_was_compared_with_is_good_where_it_is_surely_most(finding):
     for low, level in ((0.49, "unknown"), (0.51, "good")):
         (said,) = by(audit_of({"theory/risk.accuracy": estimate(finding, 0.6, low, 0.7)}), "right")

@@ -315,8 +315,7 @@ class Budget:
         allowed = max(OVERRUN[0] * self.seconds(claim, most), OVERRUN[1] * self._total)
         passes = self._timed.times(self._correction(claim))
         until = min(self._clock.end, time.perf_counter() + allowed)
-        blocks = large_blocks_given_back() if self._held > LARGE else nullcontext()
-        with passes_in_time(self._subject.model, passes), deadline(until), blocks:
+        with passes_in_time(self._subject.model, passes), deadline(until), _memory_for(self._held):
             yield
 
     def can_tell(self, claim: Claim) -> bool:
@@ -344,6 +343,11 @@ class Budget:
             return ""
         on = f" on {most} examples" if most is not None and most < self._examples(claim) else ""
         return f"{LONG} {duration(needed)}{on} of the {duration(max(left, 0.0))} that remain"
+
+
+def _memory_for(held: float) -> AbstractContextManager[None]:
+    """Within it what large passes free goes back to the system; of others nothing changes."""
+    return large_blocks_given_back() if held > LARGE else nullcontext()
 
 
 def _rows(subject: Subject) -> int:

@@ -157,7 +157,13 @@ def _no_better(evidence: Evidence, gain: Number, shares: str, claims: tuple[str,
     if gain.value > LARGE or gain.above > 2 * LARGE:
         text = f"Not told apart from one constant answer: {shares}."
         return Sentence("right", "unknown", text, "More held-out examples.", claims)
-    text = f"No better than one constant answer: {shares}{once_right(evidence)}."
+    text = f"No better than one constant answer: {shares}{once_right(evidence)}"
+    ranked = evidence.number(RANKED)
+    if ranked is not None and ranked.below > HALF and not ranked.doubted:  # as where a class is rare
+        text += f", though its scores tell the classes apart (area under the ROC curve {ranked.text})."
+        todo = "Judge it by recall and precision, move the threshold."
+        return Sentence("right", "bad", text, todo, (*claims, RANKED))
+    text += "."
     unlearned = evidence.number(MEMORIZED, "training") is not None and not once_right(evidence)
     return Sentence("right", "bad", text, CONSTANT_TODO if unlearned else LABELS, claims)
 

@@ -110,8 +110,9 @@ def _fitting(blocks: "list[list[Text]]", said: list[Sentence], room: int) -> "tu
 
 def _head(audit: "Audit") -> "list[Text]":
     """Who was asked, on how many examples, and what was assumed of it."""
-    names = ("held-out examples", "training examples", "classes", "parameters")
-    words = [f"{n:,} {name}" for name in names if isinstance(n := audit.facts.get(name), int) and n]
+    names = {"held-out examples": 1, "training examples": 1, "classes": 2, "parameters": 1}
+    known = {name: n for name in names if isinstance(n := audit.facts.get(name), int) and n}
+    words = [f"{n:,} {name if n > 1 else name[: -names[name]]}" for name, n in known.items()]
     head = _text(audit.title, "bold")
     if words:
         head.append(f": {', '.join(words)}", style="not bold")

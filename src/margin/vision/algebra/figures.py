@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from margin.core.findings import Finding
-from margin.figures.frames import framed, levels, signed, values
-from margin.figures.svg import MUTED, SERIES, sized, whole_ticks
+from margin.figures.frames import levels, place_picture, signed, values
+from margin.figures.svg import SERIES, sized, whole_ticks
 from margin.math.evenly import evenly
 
 if TYPE_CHECKING:
@@ -36,17 +36,16 @@ def _grid(axes: "Axes", rows: list[list[tuple[str, Tensor]]], color: str, side: 
     width, height = columns * (side + GAP), len(rows) * (side + TITLE)
     sized(axes, 0.1, 0.1, width, height)
     axes.set_axis_off()
+    axes.set(xlim=(0, width), ylim=(0, height))
     for r, row in enumerate(rows):
         by_sign = color == "signed" and r == len(rows) - 1
         for c, (title, picture) in enumerate(row):
             if not title:
                 continue
-            bottom = (len(rows) - 1 - r) * (side + TITLE)
-            place = axes.inset_axes((c * (side + GAP) / width, bottom / height, side / width, side / height))
             low, high = float(picture.min()), float(picture.max())
-            place.imshow(signed(picture) if by_sign else pixels(picture, low, high), interpolation="nearest")
-            framed(place)
-            place.set_title(title, fontsize=7.5, color=MUTED, pad=2)
+            colors = signed(picture) if by_sign else pixels(picture, low, high)
+            bottom = (len(rows) - 1 - r) * (side + TITLE)
+            place_picture(axes, colors, c * (side + GAP), bottom, side, title=title, size=7.5)
 
 
 def pixels(picture: Tensor, low: float, high: float) -> Any:
