@@ -1,7 +1,7 @@
 # make demo   trains LeNet-5 on scanned digits, audits it, writes report.html
 # make check  format, lint, types, tests
 # make test   the tests alone
-# make slow   the fifty slowest tests
+# make slow   the fifty slowest tests; of one above five seconds the line above it says why
 # make docs   the site, into build/site
 # make book   the book of theorems alone, into build/book
 # make bench  the figures of benchmarks/, beside the peers, into docs/results
@@ -18,7 +18,8 @@ export PYTHONDONTWRITEBYTECODE :=
 demo: $(VENV)/.installed
 	$(BIN)/margin demo
 
-check: format lint types test
+check: format lint
+	$(MAKE) --no-print-directory --jobs 2 types test
 
 test: $(VENV)/.tested
 	$(BIN)/pytest -n $(WORKERS)

@@ -9,6 +9,9 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import torch
+from threadpoolctl import threadpool_limits
+
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 
 
@@ -62,15 +65,19 @@ def record(
 
 
 def interleaved(rounds: int, **contestants) -> dict[str, list[float]]:
-    """Seconds of each contestant, run in turn, ``rounds`` times after one warm-up each."""
-    for run in contestants.values():
-        run()
+    """Seconds of each contestant, run in turn, ``rounds`` times after one warm-up each.
+
+    Every library computes on as many threads as torch does: NumPy's and SciPy's have counts of their own.
+    """
     times: dict[str, list[float]] = {name: [] for name in contestants}
-    for _ in range(rounds):
-        for name, run in contestants.items():
-            start = time.perf_counter()
+    with threadpool_limits(torch.get_num_threads()):
+        for run in contestants.values():
             run()
-            times[name].append(time.perf_counter() - start)
+        for _ in range(rounds):
+            for name, run in contestants.items():
+                start = time.perf_counter()
+                run()
+                times[name].append(time.perf_counter() - start)
     return times
 
 

@@ -19,6 +19,7 @@ sys.path.insert(0, str(HERE.parent))
 
 import gallery  # noqa: E402
 import reference  # noqa: E402
+import tutorials  # noqa: E402
 
 from benchmarks.page import page  # noqa: E402
 from margin.auditing.book import theorems  # noqa: E402
@@ -32,6 +33,7 @@ JOURNEYS = (
 USE = "train audit robustness bounds posteriors sequences graphs generative processes sklearn verdicts course"
 PAGES = {
     "Use": USE.split(),
+    "Tutorials": tuple(f"tutorials/{name}" for name in tutorials.NAMES),
     "Journeys": tuple(f"journeys/{name}" for name in JOURNEYS),
     "Look up": ("commands", "catalog", "results", "words", "parts"),
     "Add": ("add-model", "add-claim", "add-format"),
@@ -54,15 +56,17 @@ def main(out: Path) -> None:
         areas = gallery.areas()
         with ProcessPoolExecutor(2, get_context("spawn")) as pool:  # a thread each
             theory = pool.submit(theorems.write, source / "theorems", list(tables.claims()))
-            drawn = [pool.submit(gallery.write, source / "models", area, pages) for area in areas]
+            drawn = [pool.submit(tutorials.write, source / "tutorials", name) for name in tutorials.NAMES]
+            drawn += [pool.submit(gallery.write, source / "models", area, pages) for area in areas]
             names = reference.write(source / "reference")
             chapters = theory.result()
             for one in drawn:
                 one.result()
         captions = {
-            **PAGES,
+            "Use": PAGES["Use"],
             "Theorems": [f"theorems/{name}" for name in chapters],
             "Models": [f"models/{area}" for area in areas],
+            **PAGES,  # "Use" keeps its place
             "Reference": [f"reference/{name}" for name in names],
         }
         contents = "".join(

@@ -16,8 +16,8 @@ import margin
 from benchmarks.page import section as figures
 from benchmarks.record import RESULTS
 from margin.auditing.asking.answers import Audit
-from margin.auditing.book.chapters import Section, parsed
-from margin.auditing.book.theorems import contents, plain, run, shown, source
+from margin.auditing.book.chapters import Section, parsed, run
+from margin.auditing.book.theorems import contents, plain, shown, source
 from margin.auditing.subject.trained import subject_of_run
 from margin.core.catalog import Entry, claims, models, resolve, user_options
 from margin.engine.runs import Run

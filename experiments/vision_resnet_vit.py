@@ -1,9 +1,10 @@
 """ResNet-20 against a vision transformer on one budget: test accuracy of 5 seeds each, paired by seed.
 
-Both take about 40 million multiply-adds an image of 32 x 32, see the same images in the same order with the
-same augmentation for as many epochs, and have the same optimizer; no rate is tuned. CIFAR-10 is a lossy copy
-of 2,500 training and 1,000 test images, so that no published accuracy compares; of Fashion-MNIST 5,000 of the
-training images are taken, and all of the test part.
+Both take about 40 million multiply-adds an image of 32 x 32 as they are published (our last block is asked
+for the class token alone, which leaves 34), see the same images in the same order with the same augmentation
+for as many epochs, and have the same optimizer; no rate is tuned. CIFAR-10 is a lossy copy of 2,500 training
+and 1,000 test images, so that no published accuracy compares; of Fashion-MNIST 5,000 of the training images
+are taken, and all of the test part.
 
 Each training leaves its accuracy in a file of the folder ``--out`` and, seed by seed, in the record, and is
 not repeated when it is in either.
@@ -23,13 +24,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.record import record
-from margin import Training, load, resume, train
+from margin import Training, resume, train
 from margin.data.assembly import assemble, raw_arrays
 from margin.data.data_home import folder_of
 from margin.data.examples import Data
 from margin.data.formats.arrays.idx import read_pairs
 from margin.data.splits import Split
-from margin.nn.preprocessed import core_of
+from margin.engine.build import build
 
 RECORD = Path(__file__).parent.parent / "docs/results/vision/resnet_vit.json"
 """What is recorded is not trained again."""
@@ -69,7 +70,7 @@ SETS = {"CIFAR-10 (lossy copy)": cifar, "Fashion-MNIST (5,000)": fashion}
 
 
 def trained(case: str, model: str, seed: int, out: Path) -> dict:
-    """The test metrics and the size of one training, from its file where there is one."""
+    """The test accuracy of one training, from its file where there is one."""
     done = out / f"{list(SETS).index(case)}-{list(MODELS).index(model)}-{seed}.json"
     if done.exists():
         return json.loads(done.read_text())
@@ -82,19 +83,24 @@ def trained(case: str, model: str, seed: int, out: Path) -> dict:
     begun = (path / "run.yaml").exists()
     data = SETS[case]()
     run = resume(path, data) if begun else train(name, data, options, training, out=path)
-    core = core_of(load(run))
-    image = torch.zeros(1, *data.encoding["shape"])
-    # under the math kernel, whose products of queries, keys and values are counted
-    with FlopCounterMode(display=False) as counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-        core.eval()(image)
-    found = {
-        "test_accuracy": run.metrics["test_accuracy"],
-        "parameters": sum(p.numel() for p in core.parameters()),
-        "multiply_adds": counter.get_total_flops() // 2,
-    }
+    found = {"test_accuracy": run.metrics["test_accuracy"]}
     done.write_text(json.dumps(found) + "\n")
     print(case, model, seed, found, flush=True)
     return found
+
+
+def size(case: str, model: str) -> dict[str, int]:
+    """Parameters of a network, and multiply-adds of one image."""
+    name, options = MODELS[model]
+    data = SETS[case]()
+    core = build({"model": name, "spec": data.spec, "options": options})
+    # under the math kernel, whose products of queries, keys and values are counted
+    with FlopCounterMode(display=False) as counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        core.eval()(torch.zeros(1, *data.encoding["shape"]))
+    return {
+        "parameters": sum(p.numel() for p in core.parameters()),
+        "multiply_adds": counter.get_total_flops() // 2,
+    }
 
 
 def interval(values: list[float]) -> dict:
@@ -147,7 +153,8 @@ def written(runs: dict[str, dict], seeds: int) -> None:
         figures=figures,
         packages=("scipy",),
         epochs=EPOCHS,
-        runs=runs,
+        sizes={case: {model: size(case, model) for model in MODELS} for case in SETS},
+        runs={name: {"test_accuracy": one["test_accuracy"]} for name, one in runs.items()},
     )
 
 

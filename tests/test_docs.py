@@ -8,6 +8,7 @@ import contextlib
 import fnmatch
 import importlib
 import io
+import json
 import os
 import re
 import shlex
@@ -19,11 +20,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from margin.auditing.book.chapters import ORDER, parsed
+from margin.auditing.book.chapters import ORDER, exercises, parsed
 from margin.cli import COMMANDS, main
 from margin.core import catalog
 
 ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "docs" / "tutorials").glob("*.ipynb"))
+"""They run when the site is built, which a test does."""
+
 PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name != "results.md")
 BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 
@@ -117,18 +121,31 @@ def test_the_page_of_figures_is_the_figures() -> None:
     assert (ROOT / "docs" / "results.md").read_text() == page()
 
 
-def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    pytest.importorskip("sphinx")
-    command = [sys.executable, str(ROOT / "docs" / "build_site.py"), str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=900)
-    assert done.returncode == 0, done.stderr[-3000:]
-    for name in ("index", "commands", "catalog", "results", "verdicts", "reference/margin.robust"):
-        assert (tmp_path / f"{name}.html").stat().st_size > 5_000
-    assert "classic/perceptron" in (tmp_path / "catalog.html").read_text()
-    assert "margin train" in (tmp_path / "commands.html").read_text()
-    assert "Float[Tensor" in re.sub("<[^>]+>", "", (tmp_path / "reference/margin.classic.html").read_text())
-    faults = [p.name for p in tmp_path.rglob("*.html") if "system-message" in p.read_text()]
-    assert not faults
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_tutorial_is_a_notebook_without_outputs_that_ends_in_what_it_checks(path: Path) -> None:
+    notebook = json.loads(path.read_text())
+    assert (notebook["nbformat"], notebook["metadata"]["kernelspec"]["name"]) == (4, "python3")
+    cells = notebook["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+    texts = ["".join(cell["source"]) for cell in cells]
+    assert texts[0].startswith("# ")
+    words = sum(
+        len(t.split()) for cell, t in zip(cells, texts, strict=True) if cell["cell_type"] == "markdown"
+    )
+    assert 300 <= words <= 900, f"{words} words are no fifteen minutes"
+    assert max(len(cell["source"]) for cell in code) <= 35
+    assert cells[-1] is code[-1]
+    assert texts[-1].count("assert") >= 5
+    assert not re.search(r"http|download|/tmp", "".join("".join(cell["source"]) for cell in code))
+
+
+def test_every_tutorial_has_its_place_in_the_site() -> None:
+    names = re.search(r"^NAMES = \((.*)\)$", (ROOT / "docs" / "tutorials.py").read_text(), re.MULTILINE)
+    assert names
+    assert sorted(re.findall(r'"(\w+)"', names[1])) == [path.stem for path in NOTEBOOKS]
+    for page in ("docs/index.md", "README.md", "docs/course.md"):
+        assert "tutorials" in (ROOT / page).read_text()
 
 
 def test_what_the_page_for_a_course_names_exists() -> None:
@@ -137,10 +154,12 @@ def test_what_the_page_for_a_course_names_exists() -> None:
     assert len(rows) >= 13
     names = {name.rpartition("/")[2] for name in catalog.models()}
     sources = {name.rpartition("/")[2] for name, part in catalog.parts().items() if part.kind == "source"}
-    for _, models, chapter, command in rows:
+    tasks = exercises()
+    for _, models, chapter, command, task in rows:
         assert set(re.findall(r"`(\w+)`", models)) <= names, models
         (target,) = re.findall(r"theorems/(\w+)\.md", chapter)
         assert target in ORDER
+        assert tasks.pop(task.strip().strip("`"))[1].name == target
         words = shlex.split(command.strip().strip("`"))
         assert words[:1] == ["margin"]
         assert words[1] in COMMANDS
@@ -149,6 +168,7 @@ def test_what_the_page_for_a_course_names_exists() -> None:
             assert words[3] in sources
         elif words[1] == "claims":
             assert fnmatch.filter(catalog.claims(), words[2])
+    assert not tasks
 
 
 def test_every_model_has_a_page_in_the_gallery() -> None:

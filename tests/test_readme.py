@@ -11,7 +11,8 @@ from torch import nn
 
 from margin.cli import COMMANDS
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
 
 
 def test_the_example_audits_a_module(
@@ -37,3 +38,11 @@ def test_every_command_it_names_exists() -> None:
     )
     assert named <= set(COMMANDS)
     assert len(named) >= 6
+
+
+@pytest.mark.parametrize("name", ["README.md", "CHANGELOG.md"])
+def test_what_it_links_to_is_there(name: str) -> None:
+    """The site's own links are checked by Sphinx as it is built."""
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / name).read_text())
+    assert [link for link in links if not (ROOT / link).exists()] == []
+    assert links or name != "README.md"

@@ -68,6 +68,7 @@ def test_every_file_of_the_package_is_in_it_and_nothing_else(wheel: Path) -> Non
     assert {"margin/py.typed", "margin/auditing/report/report.html.jinja"} <= names
 
 
+# seven seconds: a wheel is built, and a training run from it
 def test_it_runs_without_the_checkout(environment: Path, tmp_path: Path) -> None:
     margin = environment / "bin" / "margin"
     python = environment / "bin" / "python"

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from margin import metrics as metrics
     from margin.auditing.asking.audit import audit as audit
     from margin.auditing.asking.comparing import compare as compare
+    from margin.auditing.exercises.judging import exercise as exercise
     from margin.core.catalog import claims as claims
     from margin.core.catalog import models as models
     from margin.core.catalog import parts as parts
@@ -41,6 +42,7 @@ _HOMES = {
     "claims": "margin.core.catalog",
     "compare": "margin.auditing.asking.comparing",
     "data": "margin.data",
+    "exercise": "margin.auditing.exercises.judging",
     "export": "margin.runs.exporting",
     "load": "margin.engine.runs",
     "metrics": "margin.metrics",
@@ -76,6 +78,7 @@ __all__ = [
     "claims",
     "compare",
     "data",
+    "exercise",
     "export",
     "load",
     "metrics",

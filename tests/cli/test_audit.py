@@ -452,6 +452,7 @@ def test_what_does_not_fit_into_the_minutes_is_listed(here: Path, capsys: pytest
     assert document["requirements"][0]["why"].startswith("not asked: needs about")
 
 
+# ten seconds: a process of its own, which must be amid its audit when the signal comes
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "terminated"])
 def test_what_is_stopped_keeps_the_findings_and_says_so(here: Path, sent: signal.Signals) -> None:
     (here / "slow.py").write_text(

@@ -82,6 +82,7 @@ def test_a_pipe_gets_a_row_a_line_without_colors(
     ]
 
 
+# six seconds: two trainings, an audit and a comparison as one types them
 def test_runs_are_compared_and_trained_in_eighty_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -157,6 +157,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> str:
 SMALL = {"hidden": [4]}
 
 
+# up to eight seconds: a training is run whole, broken, and gone on with
 @pytest.mark.parametrize("rule", rules().values(), ids=lambda r: r.name)
 def test_a_rule_in_epochs(rule: Rule, other: str, tmp_path: Path) -> None:
     asks = data_parameters(resolve(rule.step))

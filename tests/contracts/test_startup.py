@@ -34,6 +34,10 @@ def loaded(code: str) -> set[str]:
         "from margin.cli import main; assert main(['train', 'lenet5', 'digits', '--rule', 'nothing']) == 2",
         "from margin.cli import main; assert main(['train', 'lenet5', 'digitz']) == 2",
         "from margin.cli import main; assert main(['tarin']) == 2",
+        "from margin.cli import main; main(['exercise'])",
+        "from margin.cli import main; main(['exercise', 'ridge'])",
+        "from margin.cli import main; assert main(['exercise', 'rigde']) == 2",
+        "from margin.cli import main; assert main(['exercise', 'ridge', 'none.py']) == 2",
     ],
 )
 def test_no_torch_is_loaded(code: str) -> None:

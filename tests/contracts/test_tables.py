@@ -17,6 +17,7 @@ def test_a_row_is_well_formed(row: Entry | Rule | Part) -> None:
     testing.check_row(row)
 
 
+# up to seven seconds: a training with all that an entry promises, of the slowest to build
 @pytest.mark.parametrize("entry", models().values(), ids=lambda e: e.name)
 def test_an_entry_keeps_every_contract(entry: Entry, tmp_path: Path) -> None:
     testing.check_entry(entry, tmp_path)
@@ -27,6 +28,7 @@ def test_a_claim_keeps_every_contract(claim: Claim) -> None:
     testing.check_claim(claim)
 
 
+# six seconds: the text of every mutant is sought in its file
 def test_every_mutant_can_still_be_planted() -> None:
     """One that the source has moved away from defends nothing: give it the new text, or the new test."""
     drifted = {mutant.old: drift for mutant in MUTANTS if (drift := drift_of(mutant))}

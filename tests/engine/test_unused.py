@@ -139,6 +139,7 @@ def test_what_rules_state_are_options_of_a_training_and_of_theirs() -> None:
         assert {name for names in row.replaced.values() for name in names} <= known
 
 
+# up to eight seconds: a training for every option that a rule does not read
 @pytest.mark.parametrize("rule", [name for name, row in rules().items() if row.unused or row.replaced])
 def test_what_a_rule_leaves_unused_has_no_effect(
     rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

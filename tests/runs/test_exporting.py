@@ -185,6 +185,7 @@ def refused_as_untraced(run: Run, format: str) -> None:
         margin.export(run, format=format)
 
 
+# up to six seconds: torch.export traces every operation of a deep network
 @ENTRIES
 def test_a_torch_program_gives_the_same_bits(entry: Entry, three_steps: ThreeSteps) -> None:
     check_a_torch_program(entry, "float32", three_steps)
@@ -242,6 +243,7 @@ INEXACT = ("bayes/gp",)
 """Entries that take small differences of large numbers, which other kernels round otherwise."""
 
 
+# up to eight seconds: torch's exporter, and a session of ONNX Runtime
 @ENTRIES
 def test_an_onnx_model_gives_the_same_numbers(entry: Entry, three_steps: ThreeSteps) -> None:
     run, x = three_steps(entry.name)

@@ -328,6 +328,7 @@ def test_a_file_may_be_called_as_a_model_of_the_catalog_is(
     assert f"of the catalog there are {', '.join(f'lstm{head}' for head in heads)}" in told
 
 
+# seven seconds: a command in a process of its own
 def test_what_a_module_prints_is_no_part_of_the_json(capfd: pytest.CaptureFixture[str]) -> None:
     words = ["train", "own_modules:Printing", "iris", "--epochs", "1"]
     assert main([*words, "--out", "r", "--json"]) == 0
@@ -339,6 +340,7 @@ def test_what_a_module_prints_is_no_part_of_the_json(capfd: pytest.CaptureFixtur
     assert "forward" in both.err
 
 
+# six seconds: two processes are started
 def test_what_fails_in_another_process_is_one_line_too(capfd: pytest.CaptureFixture[str]) -> None:
     """By two processes what is shown is all that any of them wrote."""
     for count in ("1", "2"):

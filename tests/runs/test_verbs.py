@@ -264,6 +264,19 @@ def test_every_verb_names_arguments() -> None:
         margin.export(run, "m.safetensors")
 
 
+def test_squared_and_pinball_losses_are_not_compared() -> None:
+    """Both are the forecast's scaled error; what both runs state in one unit is the mean absolute error."""
+    steps = range(60)
+    Path("waves.csv").write_text("\n".join(["step,x", *(f"{k},{np.sin(k)}" for k in steps)]))
+    source = margin.open_source("series:waves.csv", {"time_column": "step", "context": 4, "horizon": 1})
+    line = margin.train("linear_forecaster", source, out="line")
+    band = margin.train("gru:quantiles", source, {"hidden": 2}, epochs=1, out="band")
+    found = margin.compare(line, band)
+    assert "mae" in found.document[0]["metrics"] and "loss" not in found.document[0]["metrics"]
+    assert "loss (scaled error of series | scaled error of quantiles)" in found.note
+    assert "loss" in margin.compare(line, line).document[0]["metrics"]
+
+
 def test_a_notebook_shows_one_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[str] = []
 

@@ -43,6 +43,7 @@ COMMANDS = {
     "export": Command("export a run's model: state dict, torch.export, ONNX", "runs:export_run"),
     "compare": Command("compare runs or audits side by side", "runs:compare"),
     "claims": Command("check claims on their own examples", "listing:claims"),
+    "exercise": Command("an exercise a chapter, and a verdict on your answer", "exercises:show_exercise"),
     "demo": Command("train and audit LeNet-5 on scanned digits", "train:demo"),
 }
 

@@ -221,6 +221,13 @@ def fit(state: State, batches: Batches, step: Step, *, max_steps: int, hooks: Se
     return "max_steps"
 
 
+def learn(model: nn.Module, objective: Objective, batch: Batch, *, steps: int, lr: float = 0.01) -> None:
+    """Take so many steps of Adam on one batch, in place: the training of a demonstration."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+    state = State({"model": model}, {"": optimizer})
+    fit(state, lambda step: batch, descent(objective, GradientUpdate()), max_steps=steps)
+
+
 def scheduled(step: Step, schedule: Callable[[int], float]) -> Step:
     """Multiply every optimizer's first learning rate by ``schedule(state.step)``."""
 

@@ -7,6 +7,7 @@ dark and print. Identifiers are made unique to the figure and nothing refers out
 import io
 import re
 from contextlib import contextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from margin.figures.digits import exact
@@ -25,6 +26,23 @@ SERIES = ("#0a0b11", "#0a0b12", "#0a0b13", "#0a0b14", "#0a0b15")
 VARIABLES = {INK: "ink", MUTED: "muted", GRID: "rule", PAPER: "paper"} | {
     color: f"series-{i}" for i, color in enumerate(SERIES, 1)
 }
+ALONE = {
+    "ink": "currentColor",
+    "muted": "#7f858c",
+    "rule": "#8a8f9655",
+    "paper": "transparent",
+    "series-1": "#4f86b8",
+    "series-2": "#bd7f26",
+    "series-3": "#cc5b54",
+    "series-4": "#8d78ba",
+    "series-5": "#4c9670",
+    "good": "#3f9165",
+    "bad": "#cc5b54",
+    "doubt": "#b07d1f",
+    "void": "#9a70bd",
+}
+"""Colors that are read on light and on dark, where the page around a figure defines none."""
+
 WIDTH, HEIGHT = 4.4, 2.75
 """Inches: a figure fills a phone's width and half a page's at about its own size."""
 
@@ -56,6 +74,7 @@ STYLE: Any = {
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
+    "axes.prop_cycle": f"cycler('color', {list(SERIES)})",
     "grid.color": GRID,
     "grid.linewidth": 0.6,
     "xtick.color": MUTED,
@@ -122,6 +141,18 @@ def exact_ticks(axis: Any) -> None:
     axis.set_minor_locator(NullLocator())  # they are not seen here, and take half of a drawing's time
 
 
+def plain_ticks(axes: "Axes") -> None:
+    """Ticks that a drawing has not chosen: few, at exact numbers."""
+    from matplotlib.ticker import AutoLocator, FixedLocator, MaxNLocator
+
+    if isinstance(axes.xaxis.get_major_locator(), AutoLocator):  # the drawing has chosen none
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+    for axis in (axes.xaxis, axes.yaxis):
+        if isinstance(axis.get_major_locator(), FixedLocator):
+            continue  # the drawing has named its ticks
+        exact_ticks(axis)
+
+
 def themed(figure: "Figure", name: str, description: str) -> str:
     """The figure as an ``<svg>`` element for a page.
 
@@ -148,6 +179,38 @@ def themed(figure: "Figure", name: str, description: str) -> str:
     text = re.sub(r"font-family: [^;\"]*;? ?", "", text)
     label = escape(description, quote=True)
     return re.sub(r"\n\s*", "\n", text.replace("<svg", f'<svg{large} role="img" aria-label="{label}"', 1))
+
+
+def alone(html: str) -> str:
+    """The same HTML for any page: a color that the page does not define is that of :data:`ALONE`."""
+    return re.sub(
+        r"var\(--([\w-]+)\)", lambda m: f"var(--{m[1]}, {ALONE[m[1]]})" if m[1] in ALONE else m[0], html
+    )
+
+
+class Picture:
+    """A figure that shows itself in a notebook, in the colors of the page around it.
+
+    Args:
+        figure: Drawn within :func:`drawing`, where this is made too.
+        description: What is shown, for those who cannot see it.
+    """
+
+    def __init__(self, figure: "Figure", description: str) -> None:
+        for axes in figure.axes:
+            plain_ticks(axes)
+        self.description = description
+        self._svg = alone(themed(figure, f"picture-{next(numbers)}", description))
+
+    def __repr__(self) -> str:
+        return f"Picture: {self.description}"
+
+    def _repr_html_(self) -> str:
+        return f'<figure style="max-width: 32rem; margin: .6rem 0">{self._svg}</figure>'
+
+
+numbers = count()
+"""Numbers of what a notebook shows, by which its identifiers are its own."""
 
 
 def _own_identifiers(text: str, name: str) -> str:

@@ -6,11 +6,13 @@ al., 2016, Section 2): a check of the attacks more than of the model.
 
 import torch
 import torch.nn.functional as F
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from margin.core.findings import Finding, Premise, Subject
+from margin.core.tasks import CLASSES
 from margin.core.types import Batch, Domain
 from margin.engine.evaluation import eval_mode
+from margin.engine.loop import risk
 from margin.robust.accuracy_curves import take
 from margin.robust.attacks.ensemble import Budget, cross_entropy, ensemble
 from margin.robust.attacks.gradient import Search, classes_of, fgsm, labels_of, pgd
@@ -261,3 +263,21 @@ def _between(distance: Tensor) -> float:
     gaps = ranked.diff()[first : max(3 * len(ranked) // 4, first + 1)]
     at = first + int(gaps.argmax())
     return float((ranked[at] + ranked[at + 1]) / 2)
+
+
+def uneven_demo() -> Subject:
+    """Three affine scores of four features that count unequally, and 40 points, most answered rightly.
+
+    The l1 distance goes by the one feature that counts most, the l-infinity distance by all of them together.
+    """
+    generator = Generator().manual_seed(10)
+    model = nn.Linear(4, 3)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[4.0, 0.3, 0, 0.3], [0, 1, -1, 0.2], [-1, -1, 1, 2]]))
+        model.bias.copy_(torch.tensor([0.2, 0.0, -0.1]))
+        x = torch.randn(40, 4, generator=generator)
+        y = model(x).argmax(1)
+    y[:4] = (y[:4] + 1) % 3
+    corner = torch.full((4,), 6.0)
+    domain = Domain(-corner, corner)
+    return Subject(model=model, test=[Batch((x,), y)], task=CLASSES, objective=risk(CLASSES), domain=domain)

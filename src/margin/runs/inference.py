@@ -252,6 +252,7 @@ def loss_named(run: Run, task: Task) -> str:
     if own["task"] == "reconstruction":
         return "squared error of the reconstruction"
     if run.entry.objective:
-        return str(run.entry.objective)
+        name = str(run.entry.objective).rpartition(":")[2].replace("_", " ")
+        return f"{name} of {task.name}"  # of forecasts it is one of values, another of quantiles
     # one logit, or one for each class: -log of the probability of the label, in nats
     return "-log probability of the label" if task.probabilities is not None else f"loss of {task.name}"

@@ -12,6 +12,7 @@ from margin.auditing.subject.outputs import PLACE_CLASSES
 from margin.core.findings import Subject
 from margin.core.tasks import CLASSES, HALFSPACE, MULTILABEL, SERIES, TOKENS, VALUES
 from margin.core.types import Batch
+from margin.theory.prediction.held_out import held_out_answers, held_out_losses
 
 
 def stated(outputs, targets, task=CLASSES, weight=None, size=2):
@@ -70,6 +71,15 @@ def test_a_loss_that_belongs_to_no_example_has_no_hardest():
     assert worst_examples(subject) is None
     without = replace(subject, test=[Batch((LOGITS,))])
     assert worst_examples(without) is None
+
+
+def test_what_claims_have_computed_is_not_computed_again():
+    """Of an objective that is no loss of the outputs, a bound for instance, whose passes are dear."""
+    subject, passes = stated(LOGITS, LABELS), []
+    held_out_answers(subject), held_out_losses(subject)
+    subject.model.register_forward_hook(lambda *_: passes.append(1))
+    assert worst_examples(subject, count=3).index.tolist() == [3, 1, 2]
+    assert not passes
 
 
 def test_count_must_be_positive():

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from margin.auditing.book.chapters import Section, chapters, parsed
-from margin.auditing.book.theorems import broken, output, page
+from margin.auditing.book.theorems import broken, contents, output, page
 from margin.cli import main
 from margin.core.catalog import claims
 
@@ -48,12 +48,39 @@ def test_a_chapter_is_parsed() -> None:
     }
 
 
+def test_a_chapter_ends_with_its_exercise() -> None:
+    blocks = {
+        "text exercise": "claim: a/b.c\njudge: laws:f\nminutes: 5\n",
+        "python stub": "def f(): ...\n",
+        "python answer": "def f():\n    return 1\n",
+        "python wrong: it is 2": "def f():\n    return 2\n",
+    }
+    told = "\n".join(f"```{kind}\n{code}```\n" for kind, code in blocks.items())
+    chapter = parsed("one", f"# T\n\nOpening.\n\n## exercise f: A term\n\nWrite it.\n\n{told}")
+    task = chapter.exercises["f"]
+    assert chapter.sections == {}
+    assert (task.name, task.title, task.text, task.claim) == ("f", "A term", "Write it.", "a/b.c")
+    assert (task.judge, task.minutes) == ("margin.auditing.exercises.laws:f", 5)
+    assert task.wrong == {"it is 2": blocks["python wrong: it is 2"]}
+    shown = contents(chapter, [("b-c", "Title", "what")])
+    before, _, answer = shown.partition("<details>")
+    assert "## Exercise: A term" in before
+    assert "The theorem: [Title](one/b-c.md)." in before
+    assert "The theorem" not in contents(chapter, [])
+    assert blocks["python stub"] in before
+    assert "margin exercise f f.py" in before
+    assert blocks["python answer"] in answer
+    assert "return 2" not in shown
+    assert answer.index("</details>") < answer.index("toctree")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("Opening.\n", "a chapter must begin with its title"),
         ("# T\n\n## a/b\n\nWords\n", "headed 'claim: title', once"),
         ("# T\n\n## a/b: One\n\n## a/b: Two\n", "headed 'claim: title', once"),
+        ("# T\n\n## exercise f: One\n\n```python stub\npass\n```\n", "a stub and an answer: f has stub"),
     ],
 )
 def test_a_chapter_that_is_misshapen_is_refused(text: str, said: str) -> None:

@@ -1,5 +1,7 @@
 """An audit as an object: a finding by its name, all as a frame, the worst rows, how it shows itself."""
 
+import re
+
 import polars as pl
 import pytest
 import torch
@@ -107,6 +109,22 @@ def test_it_shows_itself_in_one_line_on_one_screen_and_whole(audit):
     first, _, folded = html.partition("<details>")
     assert "Right for" in first and "<table" not in first
     assert "<table" in folded and "confusion.precision" in folded
+
+
+def test_an_answer_shows_its_numbers_and_picture_on_any_page(audit):
+    """Also where no style sheet defines a color, and twice on a page: each color has one to fall back on."""
+    recall = audit.answer("recall")
+    assert recall is audit.answer("theory/confusion.recall")
+    html = recall._repr_html_()
+    assert "theory/confusion.recall" in html and 'role="img"' in html and "<figure><svg" in html
+    assert [c for c in re.findall(r"var\(--([\w-]+)([,)])", html) if c[1] == ")"] == []
+    names = [set(re.findall(r' id="([^"]+)"', text)) for text in (html, recall._repr_html_())]
+    assert names[0] and not names[0] & names[1]
+    assert recall.finding.statement.split(",")[0] in html
+    nothing = Answer(claim("a/x.y"), None, "needs a domain", 0.0)._repr_html_()
+    assert re.sub("<[^>]+>", "", nothing) == "a/x.y: does not apply: needs a domain"
+    with pytest.raises(UnknownName, match="no finding 'nothing'"):
+        audit.answer("nothing")
 
 
 def test_all_of_it_is_grouped_by_question_and_counts_other_kinds_of_model(audit):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from rich.text import Text
+from scipy.stats import binomtest
 from sklearn.datasets import load_digits
 from torch import nn
 
@@ -352,6 +353,38 @@ def test_without_a_domain_it_is_not_known_what_moves_it():
     assert by(audit_of({}, refused=[("robust/linf.sandwich", "needs class labels")]), "moves") == []
 
 
+@pytest.mark.parametrize(
+    ("why", "words", "todo"),
+    [
+        ("has no gradient", ": it has no gradient.", ""),
+        ("needs about 2 min of the 46 s that remain", ": finding it out needs about 2 min of", "--minutes"),
+        ("stopped after 20 s: a pass needs", ": finding it out stopped after 20 s", "--minutes"),
+    ],
+)
+def test_why_it_is_not_known_what_moves_it_is_a_sentence_with_a_way_on(why, words, todo):
+    (told,) = by(audit_of({}, refused=[("robust/linf.sandwich", why)]), "moves")
+    assert told.text.startswith("What moves it is not known") and words in told.text
+    assert todo in told.todo and bool(todo) is bool(told.todo)
+
+
+@pytest.mark.parametrize(("value", "words"), [(0.0588158, ".059"), (0.0581, ".059"), (0.25, ".25")])
+def test_a_bound_is_rounded_up(finding, value, words):
+    found = finding(
+        value=f64(value, 1.0), range=(0.0, 1.0), labels=("held-out examples", "training examples")
+    )
+    texts = [
+        s.text for s in by(audit_of(memorized_of(finding) | {"theory/bounds.ladder": found}), "memorized")
+    ]
+    assert any(f"wrong for at most {words} of new examples" in text for text in texts)
+
+
+def memorized_of(finding):
+    labels = ("training", "held-out", "gap")
+    return {
+        "theory/memorization.accuracy": finding(value=f64(0.9, 0.9, 0.0), range=(-1.0, 1.0), labels=labels)
+    }
+
+
 def estimate(finding, value, below, above, **given):
     ends = {"interval": (f64(below), f64(above)), "kind": "estimate", "range": (-float("inf"), float("inf"))}
     return finding(value=f64(value), **(ends | given))
@@ -395,6 +428,30 @@ def test_values_are_held_against_their_mean(finding, ends, level, words):
     (said,) = by(audit_of(found), "right")
     assert (said.level, said.text.startswith(words)) == (level, True)
     assert "root mean square error 60" in said.text
+
+
+@pytest.mark.parametrize(("wrong", "said"), [(0, False), (1, True), (6, True), (40, False)])
+def test_targets_of_another_unit_are_told_from_a_model_that_is_wrong(wrong, said):
+    """Six targets in thousandths make all of the squared error; of 40 in 300 nobody says they are few."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(600, 2, generator=generator)
+    y = x @ torch.tensor([1.0, 2.0]) + 0.3 * torch.randn(600, generator=generator)
+    model = nn.Linear(2, 1)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[1.0, 2.0]]))
+        model.bias.zero_()
+    given = y[300:].clone()
+    given[:wrong] *= 1000
+    asked = ["risk", "residuals", "baseline.constant"]
+    audit = margin.audit(model, (x[300:], given[:, None]), train=(x[:300], y[:300, None]), claims=asked)
+    told = [s for s in by(audit, "right") if "of the squared error" in s.text]
+    assert bool(told) is said
+    if said:
+        count = "One held-out example makes" if wrong == 1 else "6 of 300 held-out examples make"
+        assert told[0].text.startswith(count) and told[0].level == "warn"
+        rest = float((model(x[300:]).detach()[wrong:, 0] - y[300 + wrong :]).square().mean().sqrt())
+        shown = float(re.search(r"its root mean is ([.\d]+)\.", told[0].text)[1])
+        assert shown == pytest.approx(rest, rel=6e-3)
 
 
 def test_one_temperature_is_the_remedy_where_it_gains(finding):
@@ -441,6 +498,26 @@ def test_accuracy_that_nothing_was_compared_with_is_good_where_it_is_surely_most
     for low, level in ((0.49, "unknown"), (0.51, "good")):
         (said,) = by(audit_of({"theory/risk.accuracy": estimate(finding, 0.6, low, 0.7)}), "right")
         assert said.level == level
+
+
+@pytest.mark.parametrize(("count", "right", "fewer"), [(3, 3, 8), (10, 5, 42), (20, 20, 41), (50, 25, 194)])
+def test_as_many_examples_as_are_advised_halve_the_interval(finding, count, right, fewer):
+    """By scipy's own exact interval; at the ends of the range they are not four times as many."""
+
+    def width(examples):
+        test = binomtest(round(right / count * examples), examples)
+        low, high = test.proportion_ci(0.95, method="exact")
+        return high - low
+
+    low, high = binomtest(right, count).proportion_ci(0.95, method="exact")
+    found = estimate(finding, right / count, low, high)
+    facts = {"held-out examples": count}
+    said = next(
+        s for s in sentences(audit_of({"theory/risk.accuracy": found}, facts=facts)) if "halve" in s.todo
+    )
+    advised = int(re.search(r"About ([\d,]+) would halve", said.todo)[1].replace(",", ""))
+    assert width(advised) <= width(count) / 2 * 1.03 and width(fewer) > width(count) / 2
+    assert advised >= fewer
 
 
 def test_a_class_of_pixels_is_worse_where_images_show_it(finding):

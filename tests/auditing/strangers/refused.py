@@ -25,6 +25,17 @@ def returns_complex_numbers() -> Refused:
     return Refused(model=model, data=_data(), way=way)
 
 
+def returns_classes() -> Refused:
+    model = Returning(mlp(64, 8, 10), lambda z: z.argmax(1))
+    way = "got int64; return what it decides by (the scores before argmax or a threshold), or audit its answ"
+    return Refused(model=model, data=_data(), way=way)
+
+
+def returns_decisions() -> Refused:
+    model = Returning(mlp(64, 8, 1), lambda z: z[:, 0] > 0)
+    return Refused(model=model, data=(_data()[0], _data()[1] % 2), way="real numbers: got bool; return what")
+
+
 def returns_a_nested_tensor() -> Refused:
     model = Returning(mlp(64, 8, 10), lambda z: torch.nested.nested_tensor(list(z)))
     return Refused(model=model, data=_data(), way="to_padded_tensor(model(x), 0.0)")
@@ -143,7 +154,8 @@ def logits_as_probabilities() -> Refused:
 
 
 REFUSED = (
-    returns_complex_numbers, returns_a_nested_tensor, returns_a_sparse_tensor, returns_a_row_for_each,
+    returns_complex_numbers, returns_classes, returns_decisions, returns_a_nested_tensor,
+    returns_a_sparse_tensor, returns_a_row_for_each,
     returns_a_dict_of_two, an_output_that_is_not_there, several_labels_of_sigmoids, classes_on_either_axis,
     a_place_out_of_range, without_weights, one_hot,
     labels_in_a_column, real_labels, real_labels_of_one_logit, ignored_labels,

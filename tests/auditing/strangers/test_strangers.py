@@ -96,6 +96,7 @@ def fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     fewer_draws(monkeypatch)
 
 
+# up to seven seconds each: a whole audit of a model as a stranger would write it
 @pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, about backward passes of quantized layers
 @pytest.mark.parametrize("build", STRANGERS, ids=lambda build: build.__name__)
 def test_a_stranger_is_audited_rightly(build) -> None:

@@ -18,6 +18,7 @@ def same(one: Batch, other: Batch) -> bool:
     return torch.equal(one.inputs[0], other.inputs[0]) and torch.equal(one.targets, other.targets)
 
 
+# six seconds: processes that read ahead are started anew for each number of them
 @pytest.mark.parametrize(
     ("workers", "steps"),
     [

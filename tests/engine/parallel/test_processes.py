@@ -224,6 +224,7 @@ def workers(process: subprocess.Popen) -> list[int]:
     return [pid for pid in map(int, children) if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
+# ten seconds: three processes are started, one is killed, and the others must notice
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads the children of a process from /proc")
 def test_a_killed_worker_ends_the_run_with_one_line_and_a_checkpoint(tmp_path: Path) -> None:
     run = tmp_path / "run"
@@ -247,6 +248,7 @@ def runs(pid: int) -> bool:
         return False
 
 
+# eight to sixteen seconds: processes are started and orphaned, and must end by themselves
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads the children of a process from /proc")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_workers_end_with_the_process_that_started_them(
@@ -272,6 +274,7 @@ def test_workers_end_with_the_process_that_started_them(
     assert not [path.name for path in run.iterdir() if path.suffix == ".new" or path.name == "lock"]
 
 
+# ten seconds: a command with two processes, interrupted, and the run gone on with
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     run = tmp_path / "run"
     with endless(run) as process:
@@ -285,6 +288,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     }
 
 
+# twelve seconds: torchrun and a command of ours, each with two processes
 def test_torchrun_trains_what_spawned_processes_train(tmp_path: Path) -> None:
     options = ("train", "mlp", "two-moons", "--max-steps", "20", "--out")
     assert main([*options, str(tmp_path / "spawned"), "--processes", "2"]) == 0
@@ -313,6 +317,7 @@ def test_a_process_of_torchrun_ends_without_taking_down_its_interpreter(
     assert subprocess.run(command, capture_output=True).returncode == -signal.SIGABRT  # else it is taken down
 
 
+# six seconds: two processes are started
 def test_data_in_memory_are_trained_by_two_processes(tmp_path: Path) -> None:
     x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
     for count in (1, 2):
@@ -321,6 +326,7 @@ def test_data_in_memory_are_trained_by_two_processes(tmp_path: Path) -> None:
     assert gap(tmp_path / "by-1", tmp_path / "by-2") <= 1e-10
 
 
+# seven seconds: a script that starts processes which start it again
 def test_a_script_without_a_guard_is_told_of_it(tmp_path: Path) -> None:
     """The page of documentation on processes runs one with a guard."""
     (tmp_path / "script.py").write_text(

@@ -230,6 +230,15 @@ def ordered(scores, labels):
     return found
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_an_order_is_not_judged_on_so_few_that_they_have_no_standard_error(count):
+    labels = torch.arange(4)
+    few = stated(nn.functional.one_hot(labels[:count], 4).double(), labels[:count])
+    audit = ask(few, [claims()["theory/behavior.label_order"]])
+    assert f"half of at least 4 examples: there are {count}" in audit.answers[0].absence
+    assert ordered(nn.functional.one_hot(labels, 4).double(), labels).verdict is Verdict.HOLDS
+
+
 def test_labels_in_another_order_are_named():
     labels = torch.randint(4, (400,), generator=torch.Generator().manual_seed(1))
     cycle = torch.tensor([1, 2, 3, 0])  # the model's class k is called k + 1 in the data

@@ -286,10 +286,10 @@ def test_a_network_is_drawn_for_each_batch_and_each_pass() -> None:
     batches = [Batch((x,), y)] * 3
     with torch.no_grad():
         posterior.log_std.fill_(-30.0)
-    sure = list(drawn_errors(subject.model, posterior, batches, subject.task, Generator(), 5))
+    sure = drawn_errors(subject.model, posterior, batches, subject.task, Generator(), 5)
     assert sure == [(0, 4)] * 15
     with torch.no_grad():
         posterior.log_std.fill_(3.0)
-    wide = list(drawn_errors(subject.model, posterior, batches, subject.task, Generator(), 5))
+    wide = drawn_errors(subject.model, posterior, batches, subject.task, Generator(), 5)
     assert {wrong for wrong, _ in wide} == {0, 4}
     assert len({tuple(wide[i : i + 5]) for i in (0, 5, 10)}) == 3

@@ -7,8 +7,10 @@ import math
 import pytest
 import torch
 from scipy.stats import binom
+from sklearn.neighbors import KNeighborsClassifier
 from torch import Generator, nn
 
+import margin
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
@@ -57,6 +59,43 @@ def test_few_weights_and_many_examples_have_bounds_from_the_training_part() -> N
     granted = float(binary_kl(wrong, known[STORED]))
     assert granted == pytest.approx((42 * 32 * math.log(2) + math.log(4 / 0.04995)) / 10_000)
     assert wrong < known[QUANTIZED] < known[STORED] < 0.25
+
+
+def test_a_model_without_stored_weights_has_no_bound_by_its_training_examples() -> None:
+    """A neighbor's label, of coins: right for all that it saw, for half of the rest."""
+    g = Generator().manual_seed(0)
+    x, y = torch.randn(600, 5, generator=g), torch.randint(2, (600,), generator=g)
+    model = KNeighborsClassifier(1).fit(x[:400].numpy(), y[:400].numpy())
+    parts = {"data": (x[400:].numpy(), y[400:].numpy()), "train": (x[:400].numpy(), y[:400].numpy())}
+    audit = margin.audit(model, **parts, claims=["bounds.ladder", "memorization"])
+    assert float(audit["memorization.accuracy"].value[0]) == 1
+    found = audit["bounds.ladder"]
+    assert found.labels == (BINOMIAL, HOEFFDING)  # an Occam bound of 0 nats would say .014
+    assert float(found.value.min()) > 0.5
+    assert not any("chose nothing of the model" in p.text for p in found.premises)
+    assert any("chose nothing of the model" in p.text for p in ladder(classifier(100)).premises)
+
+
+class OnAGraph(nn.Module):
+    """Each node reads the next, of a fixed ring: no part of the nodes can be asked."""
+
+    def __init__(self, nodes: int) -> None:
+        super().__init__()
+        self.nodes, self.layer = nodes, nn.Linear(20, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(x) != self.nodes:
+            raise IndexError("edges point to nodes that are not there")
+        out: torch.Tensor = self.layer(x + x.roll(1, 0))
+        return out
+
+
+def test_the_nodes_of_one_graph_have_no_bounds_by_norms() -> None:
+    """The theorems by norms speak of maps of one vector; its batch cannot be cut to find out its layers."""
+    x, y = (torch.randn(60, 20, generator=Generator().manual_seed(0)), torch.arange(60) % 2)
+    audit = margin.audit(OnAGraph(60), (x, y), train=(x, y), claims="bounds.ladder")
+    assert [a.broken for a in audit.answers] == [""]
+    assert audit["bounds.ladder"].labels == (BINOMIAL, HOEFFDING, STORED, QUANTIZED)
 
 
 def test_the_bound_of_a_quantized_copy_is_of_its_own_errors(monkeypatch) -> None:

@@ -114,6 +114,7 @@ def test_labels_in_other_shares() -> None:
     assert "the targets" in shift(moved).remarks[0]
 
 
+# eight seconds: a level is a share, of 200 tests here
 def test_parts_of_one_law_are_called_shifted_at_most_at_the_level() -> None:
     """Of 200 pairs of parts, half of them coarse, at most 9 are called so with probability .9999."""
     called = 0

@@ -121,6 +121,7 @@ def test_terms_of_one_example_are_one_draw():
             torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
+# five to nine seconds: a coverage is a share, of 2,000 intervals here
 @pytest.mark.parametrize(
     ("measure", "n", "prior", "matrix"),
     [

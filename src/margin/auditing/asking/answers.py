@@ -90,6 +90,9 @@ class Answer:
             return f"not asked: {self.skipped}"
         return f"does not apply: {self.refusal}" if self.refusal else ""
 
+    def _repr_html_(self) -> str:
+        return str(resolve("margin.auditing.report.report:answer_fragment")(self))
+
     def as_json(self) -> dict[str, Any]:
         """The answer as JSON values."""
         return {
@@ -219,8 +222,7 @@ class Audit:
 
     def junit(self) -> bytes:
         """The audit as JUnit's XML, for continuous integration: a test case an answer and a requirement."""
-        document: bytes = resolve("margin.auditing.report.exports:junit")(self)
-        return document
+        return resolve("margin.auditing.report.exports:junit")(self)
 
     def _repr_html_(self) -> str:
         return str(resolve("margin.auditing.report.report:fragment")(self))
@@ -250,10 +252,18 @@ class Audit:
         """
         return self.findings[resolve("margin.auditing.report.exports:full_name")(self, name)]
 
+    def answer(self, name: str) -> Answer:
+        """What a claim answered, named as in ``audit[name]``; a notebook shows its numbers and picture.
+
+        Raises:
+            UnknownName: As ``audit[name]`` does.
+        """
+        full = resolve("margin.auditing.report.exports:full_name")(self, name)
+        return next(answer for answer in self.answers if answer.claim.name == full)
+
     def frame(self) -> "DataFrame":
         """One row an element of a finding: question, claim, label, value, its 95 % interval, verdict."""
-        made: DataFrame = resolve("margin.auditing.report.exports:frame")(self)
-        return made
+        return resolve("margin.auditing.report.exports:frame")(self)
 
     def worst(self, count: int = 5) -> "DataFrame":
         """The held-out examples of largest loss, the worst first: row, target, prediction, loss, margin.
@@ -261,8 +271,7 @@ class Audit:
         Raises:
             ValueError: Losses belong to no single example, or ``count`` is below 1.
         """
-        made: DataFrame = resolve("margin.auditing.report.exports:worst")(self, count)
-        return made
+        return resolve("margin.auditing.report.exports:worst")(self, count)
 
 
 def check_free(directory: Path, *, force: bool) -> None:
@@ -350,7 +359,7 @@ def ask(
     try:
         before = Snapshot.of(subject)
         if earlier is not None and (earlier := earlier.of(full, identity)).showed_examples:
-            hard, came_to = worst_examples(full), outcomes(full)
+            came_to, hard = outcomes(full), worst_examples(full)
         for position, claim in enumerate(plan.order(claims, required), 1):
             if stands := earlier and earlier.standing(
                 claim, *_fewer(subject, claim, plan, plan.drawn(claim))
@@ -363,7 +372,7 @@ def ask(
             answers[claim.name] = _answer(subject, claim, plan, before, f"{left}{BY_NAME}" if left else "")
             _judgments(requirements, answers)  # a label that means no element is told at once
         if hard is None and plan.can_name_the_worst:
-            hard, came_to = worst_examples(subject), outcomes(subject)
+            came_to, hard = outcomes(subject), worst_examples(subject)
     except KeyboardInterrupt:
         interrupted = True
     finally:

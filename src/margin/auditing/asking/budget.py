@@ -17,6 +17,7 @@ from margin.core.findings import Subject
 from margin.core.types import Batch
 from margin.data.examples import InOrder
 from margin.engine.evaluation import sample_examples
+from margin.engine.parallel.processes import large_blocks_given_back
 from margin.theory.curvature.hessian import pieces_of
 from margin.theory.evidence.rows import MOST_TRAINING, in_groups
 
@@ -55,6 +56,9 @@ ONE_PASS = 1 / 60
 
 MOST_HELD = 2**29
 """Bytes that the gradient of one example may hold."""
+
+LARGE = 2**25
+"""Bytes that a pass over one example holds, from which on its tensors go back to the system when freed."""
 
 HOLDS = f"{LONG} {{:,.0f}} MiB for the gradient of one example of the {{:,.0f}} that it may take"
 """What is said of a question for whose gradients there is not the memory."""
@@ -311,7 +315,8 @@ class Budget:
         allowed = max(OVERRUN[0] * self.seconds(claim, most), OVERRUN[1] * self._total)
         passes = self._timed.times(self._correction(claim))
         until = min(self._clock.end, time.perf_counter() + allowed)
-        with passes_in_time(self._subject.model, passes), deadline(until):
+        blocks = large_blocks_given_back() if self._held > LARGE else nullcontext()
+        with passes_in_time(self._subject.model, passes), deadline(until), blocks:
             yield
 
     def can_tell(self, claim: Claim) -> bool:
@@ -326,9 +331,8 @@ class Budget:
     @property
     def can_name_the_worst(self) -> bool:
         """Whether the outputs on all held-out examples are known, or their passes fit."""
-        known = "outputs on test" in self._subject.kept
-        fits = known or 2 * self._timed.forward * self._sizes["test"] <= self._clock.left
-        return fits and not self.drawn_of_test
+        fits = 2 * self._timed.forward * self._sizes["test"] <= self._clock.left
+        return ("outputs on test" in self._subject.kept or fits) and not self.drawn_of_test
 
     def lacking(self, claim: Claim, most: int | None = None) -> str:
         """Why a question is not asked ("needs about 3 min of the 1 min that remain"), or ""."""

@@ -110,14 +110,15 @@ def _worst(subject: Subject, count: int) -> WorstExamples | None:
 
 def _of_outputs(subject: Subject, count: int) -> WorstExamples | None:
     """They by the outputs that the claims read, without another pass; None where a loss is of no example."""
-    if not isinstance(subject.objective, Risk) or any(
-        batch.targets is None or batch.targets.ndim != 1 for batch in subject.test
-    ):
+    cheap = isinstance(subject.objective, Risk) or "losses on test" in subject.kept
+    if not cheap or any(batch.targets is None or batch.targets.ndim != 1 for batch in subject.test):
         return None
     answers = outputs_of(subject, "test").answers
     if answers is None or not len(answers.outputs):
         return None
-    outputs, targets, losses = answers.outputs, answers.targets, losses_of(subject, "test").values
+    outputs, targets, (losses, _, example) = answers.outputs, answers.targets, losses_of(subject, "test")
+    if not torch.equal(example, answers.example):
+        return None
     margins = None
     if subject.task.classes is not None:
         margins = output_margins(subject.task.classes(outputs), targets).double()

@@ -9,8 +9,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from margin.auditing import report as report_package
 from margin.auditing.book import theorems
+from margin.auditing.report.report import styles
 
 CONFIGURATION: Mapping[str, Any] = {
     "project": "margin",
@@ -107,13 +107,12 @@ def build(source: Path, out: Path, more: Mapping[str, Any] | None = None) -> Non
 def style() -> str:
     """The style of the book: colors and numbers of the report, in the site's light and dark, and its own."""
     own = files(__package__).joinpath("book.css").read_text("utf-8")
-    shared = files(report_package).joinpath("report.css").read_text("utf-8").partition("/* the page */")[0]
-    colors, _, numbers = shared.partition("/* numbers")
+    colors, numbers = styles()
     light, dark = re.findall(r":root \{(.*?)\}", colors, re.DOTALL)
     return (
         f'body {{{light}}}\nbody[data-theme="dark"] {{{dark}}}\n'
         f'@media screen and (prefers-color-scheme: dark) {{ body:not([data-theme="light"]) {{{dark}}} }}\n'
-        f"/* numbers{numbers}{own}"
+        f"{numbers}{own}"
     )
 
 

@@ -7,11 +7,10 @@ import io
 import re
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 from margin.auditing.asking.answers import Answer
-from margin.auditing.book.chapters import Chapter, Section, chapters
-from margin.auditing.report.report import environment, section
+from margin.auditing.book.chapters import Chapter, Exercise, Section, chapters, run
+from margin.auditing.report.report import finding_fragment
 from margin.core.catalog import Claim, claims, resolve
 from margin.core.findings import Finding, Premise, Subject, Verdict, demonstrated, finding_of
 
@@ -65,7 +64,30 @@ def contents(chapter: Chapter, pages: Sequence[tuple[str, str, str]]) -> str:
     """
     listed = "\n".join(f"- [{title}]({chapter.name}/{name}.md): {text}" for name, title, text in pages)
     tree = "\n".join(f"{chapter.name}/{name}" for name, _, _ in pages)
-    return f"# {chapter.title}\n\n{chapter.text}\n\n{listed}\n\n```{{toctree}}\n:hidden:\n{tree}\n```\n"
+    links = {name: f"[{title}]({chapter.name}/{name}.md)" for name, title, _ in pages}
+    tasks = "".join(
+        f"{exercise(task, links.get(page_of(task.claim), ''))}\n\n" for task in chapter.exercises.values()
+    )
+    return (
+        f"# {chapter.title}\n\n{chapter.text}\n\n{listed}\n\n{tasks}```{{toctree}}\n:hidden:\n{tree}\n```\n"
+    )
+
+
+def exercise(task: Exercise, theorem: str) -> str:
+    """An exercise at the end of its chapter, its answer folded, with a link to the theorem's page."""
+    file, of = f"{task.name}.py", f" The theorem: {theorem}." if theorem else ""
+    return "\n\n".join(
+        [
+            f"## Exercise: {task.title}",
+            f"{task.text} It takes about {task.minutes} minutes.{of}",
+            f"```python\n{task.stub}```",
+            f"```sh\nmargin exercise {task.name} --out {file}  # writes these lines into a file\n"
+            f"margin exercise {task.name} {file}  # judges what you have made of them\n```",
+            "```{raw} html\n<details><summary>An answer</summary>\n```",
+            f"```python\n{task.answer}```",
+            "```{raw} html\n</details>\n```",
+        ]
+    )
 
 
 def page(claim: Claim, written: Section) -> str:
@@ -89,22 +111,11 @@ def page(claim: Claim, written: Section) -> str:
 
 def shown(claim: Claim, finding: Finding, identifier: str) -> str:
     """A finding: its statement, its numbers beside what is promised, its picture, its premises."""
-    part = section(Answer(claim, finding, "", 0.0), identifier)
-    template = '{% import "table.html.jinja" as table %}{{ table.numbers(section) }}'
-    known = bool(finding.value.isfinite().any())
-    numbers = environment().from_string(template).render(section=part) if known else ""
-    several = len(finding.counts) > 1
-    verdicts = ", ".join(
-        f'<span class="verdict {verdict}">{verdict}</span>{f" {count}" if several else ""}'
-        for verdict, count in finding.counts.items()
-    )
-    drawn = f'<div class="finding">\n{numbers}\n<p>Verdict: {verdicts}</p>\n'
-    if part.plot:
-        drawn += f"<figure>{part.plot}</figure>\n"
     lines = [plain(finding.statement), *map(plain, finding.remarks)]
     if finding.failure:
         lines.append(f"*failed*: {plain(finding.failure)}")
-    lines.append(f"```{{raw}} html\n{drawn}</div>\n```")
+    drawn = finding_fragment(Answer(claim, finding, "", 0.0), identifier)
+    lines.append(f"```{{raw}} html\n{drawn}\n```")
     if finding.premises:
         lines.append("Premises:")
         lines.append("\n".join(premise(p) for p in finding.premises))
@@ -127,13 +138,6 @@ def broken(claim: Claim, block: str) -> str:
     if not any(verdict in BREAKS for verdict in finding.verdicts):
         raise ValueError(f"a block that was to break {claim.name} gave {', '.join(finding.counts)}")
     return f"## Where it breaks\n\n```python\n{block}```\n\n{shown(claim, finding, 'broken')}"
-
-
-def run(block: str) -> dict[str, Any]:
-    """The names that a block of a chapter leaves."""
-    names: dict[str, Any] = {"__name__": "chapter"}
-    exec(compile(block, "chapter", "exec"), names)
-    return names
 
 
 def output(block: str) -> str:

@@ -1,9 +1,11 @@
 """What moves it, has it memorized, was the training finished: sentences about the trained network."""
 
+import math
 import re
 
 from torch import Tensor
 
+from margin.auditing.asking.budget import LONG
 from margin.auditing.report.evidence import (
     Evidence,
     Level,
@@ -14,16 +16,19 @@ from margin.auditing.report.evidence import (
     difference,
     rounded,
 )
-from margin.auditing.report.performance import HALF, LINEAR, MEMORIZED, right, terms_of
+from margin.auditing.report.performance import HALF, LINEAR, LOSS, MEMORIZED, right, terms_of
 from margin.auditing.report.rivals import copied
 from margin.auditing.report.table import elements
 from margin.figures.digits import figures
 from margin.theory.dynamics.finished import last_stretch
 
+STOPPED = "stopped after"
+"""How the reason begins why a question has no answer for which its time was too short."""
+
 SANDWICH = "robust/linf.sandwich"
 PIXEL_SHIFT = "vision/shift.classes"
 LADDER = "theory/bounds.ladder"
-GAP, LOSS = "theory/risk.gap", "theory/risk.loss"
+GAP = "theory/risk.gap"
 FALLING, GRADIENT = "theory/finished.falling", "theory/finished.gradient"
 ALONG = "theory/curvature.along_gradient"
 STEP_RATIO, EDGE = "theory/curvature.step_ratio", "theory/edge_of_stability.ratio"
@@ -82,6 +87,10 @@ def _attacked(evidence: Evidence) -> list[Sentence]:
         todo = (
             "" if evidence.is_run else "Give the least and the largest input: --domain [0,1], domain=(0, 1)."
         )
+    elif refusal.startswith((LONG, STOPPED)):
+        refusal, todo = f"finding it out {refusal}", "Give it more time: --minutes."
+    elif refusal.startswith("has "):
+        refusal = f"it {refusal}"
     return [Sentence("moves", "unknown", f"What moves it is not known: {refusal}.", todo, ())]
 
 
@@ -222,8 +231,9 @@ def _bounded(evidence: Evidence) -> list[Sentence]:
     if not known or known[0].doubted or known[0].value >= 1:
         return []
     tightest, by_training = known[0], [n for n in known if "training" in n.label]
+    most = rounded(math.ceil(1000 * tightest.value) / 1000, 3)
     whose = next((f"{text} is " for word, text in COPIES.items() if word in tightest.label), "")
-    text = f"With 95% confidence {whose}wrong for at most {tightest.text} of new examples, by "
+    text = f"With 95% confidence {whose}wrong for at most {most} of new examples, by "
     text += (
         "its training examples alone"
         if tightest in by_training

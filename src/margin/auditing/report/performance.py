@@ -1,5 +1,6 @@
 """Is it right, are its probabilities right, where does it fail: sentences about held-out answers."""
 
+import math
 from dataclasses import replace
 
 from torch import Tensor
@@ -32,10 +33,14 @@ ACCURACY, RECALL, R2, RMSE = (
     "theory/residuals.rmse",
 )
 CONSTANT, LINEAR = "theory/baseline.constant", "theory/baseline.linear"
+LOSS = "theory/risk.loss"
 MISLABELED, SEGMENTS = "theory/failures.mislabeled", "theory/failures.segments"
 
 HALF = 0.5
 """Share of right answers, or of variance explained, below which more is wrong than right."""
+
+SLIGHT_GAIN = 0.001
+"""Gain over a linear model below which it is none to speak of."""
 
 COPYING = 0.99
 """Share of its inputs' variance from which a model that can copy them does."""
@@ -43,6 +48,10 @@ COPYING = 0.99
 
 RARE = 0.05
 """Probability, of all classes together, of calling one worse that is as good as the others."""
+
+OUTLYING, FEWEST_OUTLYING = 0.9, 30
+"""Share of the squared error that a fiftieth of the examples at most makes where they lie apart; of how many
+examples at least."""
 
 LARGE = 0.1
 """Difference of two shares that is worth a sentence; an interval that reaches beyond tells nothing apart."""
@@ -79,12 +88,13 @@ def right(evidence: Evidence) -> list[Sentence]:
             first = replace(first, level="unknown")
         return [first] if first.todo == RENAMED else [*moved, first, *worse]
     if explained := evidence.number(R2):
-        return [*_moved_inputs(evidence), _values(evidence, explained), *_linear(evidence)]
+        outlying = _outlying(evidence)
+        return [*_moved_inputs(evidence), _values(evidence, explained), *outlying, *_linear(evidence)]
     if beside := beside_rivals(evidence):
         return [*_moved_inputs(evidence), *beside]
-    if loss := evidence.number("theory/risk.loss"):
+    if loss := evidence.number(LOSS):
         text = f"The mean loss on {evidence.held_out} is {loss.text}; nothing simpler was compared with it."
-        return [Sentence("right", "unknown", text, "", ("theory/risk.loss",))]
+        return [Sentence("right", "unknown", text, "", (LOSS,))]
     return []
 
 
@@ -211,6 +221,31 @@ def _values(evidence: Evidence, explained: Number) -> Sentence:
     return Sentence("right", asserted(level, [explained, typical]), text, COPY if copies else "", claims)
 
 
+def _outlying(evidence: Evidence) -> list[Sentence]:
+    """The few examples that make nearly all of the squared error, where a few do."""
+    hard, loss, rmse = evidence.audit.worst_examples, evidence.number(LOSS), evidence.number(RMSE)
+    n = evidence.count
+    if hard is None or loss is None or rmse is None or hard.targets is None or n < FEWEST_OUTLYING:
+        return []
+    if hard.targets[0].numel() != 1 or abs(loss.value - rmse.value**2) > 1e-3 * loss.value:
+        return []  # another loss than the squared error of one value
+    losses = hard.losses.double()
+    held = losses.cumsum(0) / (n * loss.value)
+    cuts = [k for k in range(1, min(max(1, n // 50), len(held) - 1) + 1) if float(held[k - 1]) >= OUTLYING]
+    if not cuts:
+        return []
+    few = max(cuts, key=lambda k: float(losses[k - 1] / losses[k]))  # where the rest lies farthest below
+    rest = math.sqrt(max(n * loss.value * (1 - float(held[few - 1])), 0.0) / (n - few))
+    shown = examples(hard, evidence.audit.class_names, evidence.audit.span)[:few]
+    named = enumerated((f"{e.called} (is {e.target}, said {e.prediction})" for e in shown), 3)
+    count = "One held-out example makes" if few == 1 else f"{few} of {n:,} held-out examples make"
+    text = f"{count} {rounded(float(held[few - 1]), 3)} of the squared error: {named}; without "
+    text += f"{'it' if few == 1 else 'them'} its root mean is {rounded(rest, 3)}."
+    return [
+        Sentence("right", "warn", text, "Are their targets right? Look at units and decimal points.", (RMSE,))
+    ]
+
+
 def _linear(evidence: Evidence) -> list[Sentence]:
     """What the model gains over a linear one, which is told where it is nothing to be glad of."""
     gain = evidence.number(LINEAR)
@@ -228,7 +263,7 @@ def _linear(evidence: Evidence) -> list[Sentence]:
             else "Use it, or train this one further."
         )
         return [Sentence("right", "bad", text, todo, (LINEAR,))]
-    if gain.below <= 0:
+    if gain.below <= 0 or gain.above < SLIGHT_GAIN:
         if gain.above > LARGE:
             text = f"Not told apart from {rival} ({what}: {gain.text})."
             return [Sentence("right", "unknown", text, "More held-out examples.", (LINEAR,))]

@@ -16,7 +16,8 @@ from margin.core.catalog import resolve
 from margin.core.findings import Finding
 from margin.figures.digits import exact
 from margin.figures.frames import curve
-from margin.figures.svg import SERIES, drawing, exact_ticks, themed, whole_ticks
+from margin.figures.svg import SERIES, drawing, plain_ticks, themed, whole_ticks
+from margin.math.evenly import evenly
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +50,7 @@ def plot(figure: str, finding: Finding, identifier: str) -> str:
     with drawing() as (canvas, axes):
         for draw in [*([resolve(figure)] if figure else []), lines]:
             if shown := draw(axes, finding):
-                _plain_ticks(axes)
+                plain_ticks(axes)
                 return themed(canvas, identifier, shown)
             if axes.has_data():  # of a drawing that found too late what it lacks
                 axes.clear()
@@ -101,7 +102,7 @@ def _history(axes: "Axes", quantity: str, series: dict[str, tuple[list[float], l
     whole_ticks(axes.xaxis)
     if len(series) > 1:
         axes.legend()
-    _plain_ticks(axes)
+    plain_ticks(axes)
 
 
 def lines(axes: "Axes", finding: Finding) -> str:
@@ -117,7 +118,7 @@ def lines(axes: "Axes", finding: Finding) -> str:
     over = base if others and increasing else None
     for i, (name, c) in enumerate((others if over is not None else curves).items()):
         x = torch.arange(len(c)) if over is None else over
-        keep = torch.linspace(0, len(c) - 1, min(len(c), MOST_POINTS)).round().long()
+        keep = evenly(len(c), MOST_POINTS)
         apart = over is None and len(c) <= FEW_POINTS  # values of things that lie in no order
         style: dict[str, Any] = {"marker": "o", "markersize": 4, "linestyle": ""} if apart else {}
         axes.plot(x[keep], c[keep], color=SERIES[i % len(SERIES)], label=name.replace("_", " "), **style)
@@ -126,17 +127,6 @@ def lines(axes: "Axes", finding: Finding) -> str:
         whole_ticks(axes.xaxis)
     axes.legend()
     return f"curves: {', '.join(curves)}"
-
-
-def _plain_ticks(axes: "Axes") -> None:
-    from matplotlib.ticker import AutoLocator, FixedLocator, MaxNLocator
-
-    if isinstance(axes.xaxis.get_major_locator(), AutoLocator):  # the drawing has chosen none
-        axes.xaxis.set_major_locator(MaxNLocator(6))
-    for axis in (axes.xaxis, axes.yaxis):
-        if isinstance(axis.get_major_locator(), FixedLocator):
-            continue  # the drawing has named its ticks
-        exact_ticks(axis)
 
 
 LARGEST = 96

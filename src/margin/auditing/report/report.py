@@ -31,7 +31,7 @@ from margin.core.catalog import QUESTIONS
 from margin.core.findings import Finding, Scope, Verdict
 from margin.data.files.writing import write_whole
 from margin.figures.digits import exact, figures
-from margin.figures.svg import LARGE
+from margin.figures.svg import LARGE, alone, numbers
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -156,6 +156,45 @@ def page(audit: Audit) -> str:
 def fragment(audit: Audit) -> str:
     """The audit's table as a piece of HTML, for a notebook."""
     return _render("fragment.html.jinja", audit, training=[])
+
+
+def answer_fragment(answer: Answer) -> str:
+    """An answer as a piece of HTML, for a notebook: its statement, numbers, picture and premises."""
+    from markupsafe import escape
+
+    name = escape(answer.claim.name)
+    if answer.finding is None:
+        return f"<p><strong>{name}</strong>: {typeset(answer.absence)}</p>"
+    premises = "".join(
+        f"<li><em>{p.status}</em>: {typeset(p.text)}{typeset(f': {p.evidence}' if p.evidence else '')}</li>"
+        for p in answer.finding.premises
+    )
+    said = "".join(f"<p>{typeset(text)}</p>" for text in (answer.finding.statement, *answer.finding.remarks))
+    return alone(
+        f'<div class="margin-answer"><style>{styles()[1]}.margin-answer svg {{ max-width: 32rem; }}</style>'
+        f"<p><strong>{name}</strong></p>{said}{finding_fragment(answer, f'answer-{next(numbers)}')}"
+        f"{premises and f'<ul>{premises}</ul>'}</div>"
+    )
+
+
+def finding_fragment(answer: Answer, identifier: str) -> str:
+    """A finding's numbers beside what is promised, its verdict and its picture, as a piece of HTML.
+
+    Args:
+        answer: One that has a finding.
+        identifier: Prefix of the identifiers of its picture, unique in the page.
+    """
+    part = section(answer, identifier)
+    template = '{% import "table.html.jinja" as table %}{{ table.numbers(section) }}'
+    known = bool(part.finding.value.isfinite().any())
+    numbers = environment().from_string(template).render(section=part) if known else ""
+    counts = part.finding.counts
+    verdicts = ", ".join(
+        f'<span class="verdict {verdict}">{verdict}</span>{f" {count}" if len(counts) > 1 else ""}'
+        for verdict, count in counts.items()
+    )
+    drawn = f"<figure>{part.plot}</figure>\n" if part.plot else ""
+    return f'<div class="finding">\n{numbers}\n<p>Verdict: {verdicts}</p>\n{drawn}</div>'
 
 
 def _render(template: str, audit: Audit, *, training: list[tuple[str, str]]) -> str:
@@ -330,6 +369,15 @@ def environment() -> "Environment":
     environment.filters["breakable"] = breakable
     environment.filters["counted"] = counted
     return environment
+
+
+def styles() -> tuple[str, str]:
+    """The report's colors, and its rules for numbers, which the book and a notebook show too."""
+    from importlib.resources import files
+
+    sheet = files(__package__).joinpath("report.css").read_text(encoding="utf-8")
+    colors, _, numbers = sheet.partition("/* the page */")[0].partition("/* numbers")
+    return colors, numbers.partition("*/")[2]
 
 
 def typeset(text: str) -> "Markup":

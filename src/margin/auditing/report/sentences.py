@@ -1,5 +1,6 @@
 """The first screen's sentences: every question's, the verdicts that are grave, ranked and cut at ten."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -23,6 +24,7 @@ from margin.auditing.report.rivals import foreign, probabilities
 from margin.auditing.report.table import elements, measured, promise, reasons, unit
 from margin.core.catalog import QUESTIONS
 from margin.core.findings import Finding, Verdict
+from margin.theory.prediction.risk import clopper_pearson
 
 DICE = "vision/segmentation.dice"
 MORE_MASKS = "More masks of it, or a look at where it errs in the report."
@@ -127,7 +129,8 @@ def grave(audit: Audit, spoken: set[str]) -> list[Sentence]:
         text = f"{count} no number: {known[0]}{more}."
         made.append(Sentence(_question(audit, list(failed)), "bad", text, "", tuple(failed)))
     if broken := [answer.claim.name for answer in audit.answers if answer.broken]:
-        text = f"{len(broken)} questions broke, which is a defect of margin's: {enumerated(broken)}."
+        count = "1 question" if len(broken) == 1 else f"{len(broken)} questions"
+        text = f"{count} broke, which is a defect of margin's: {enumerated(broken)}."
         made.append(Sentence("rests", "warn", text, "Please report it; findings.json has the traceback.", ()))
     return made
 
@@ -214,7 +217,15 @@ def _few(evidence: Evidence) -> list[Sentence]:
     if width < WIDE:
         return []
     text = f"{evidence.held_out} cannot tell the accuracy any better than this: {accuracy.text}."
-    # an interval at the edge of the range shrinks with 1 / n, elsewhere with 1 / sqrt(n)
-    more = 4 if 0 < accuracy.value < 1 else 2
-    todo = f"About {more * evidence.count:,} would halve the interval."
+    todo = f"About {_halving(accuracy.value, evidence.count):,} would halve the interval."
     return [Sentence("rests", "warn" if width > 2 * WIDE else "unknown", text, todo, (ACCURACY,))]
+
+
+def _halving(share: float, count: int) -> int:
+    """How many examples halve the exact interval of a share: twice as many at its ends, four times within."""
+
+    def width(examples: int) -> float:
+        low, high = clopper_pearson(share * examples, examples)
+        return high - low
+
+    return next(n for n in itertools.count(2 * count, max(1, count // 20)) if width(n) <= width(count) / 2)

@@ -85,7 +85,7 @@ def run(model: nn.Module, inputs: tuple[Tensor, ...]) -> Tensor:
 
 
 def checked(outputs: Any, inputs: tuple[Tensor, ...]) -> Tensor:
-    """What a model returned, if it is one real tensor with a row per example.
+    """What a model returned, if it is one tensor of real numbers with a row per example.
 
     Raises:
         ValueError: It is something else.
@@ -100,6 +100,12 @@ def checked(outputs: Any, inputs: tuple[Tensor, ...]) -> Tensor:
         raise ValueError(
             f"the model must return real numbers: got {name_of(outputs)}; audit a module whose forward "
             "returns model(x).real, or model(x).abs()"
+        )
+    if not outputs.is_floating_point():
+        raise ValueError(
+            f"the model must return scores or values, real numbers: got {name_of(outputs)}; return what it "
+            "decides by (the scores before argmax or a threshold), or audit its answers alone: "
+            "margin.audit(predictions=answers, targets=y)"
         )
     return outputs
 

@@ -157,10 +157,11 @@ def _begin(curvature: float) -> Tensor:
 
 
 def _judged(rule: str, value: Tensor, promised: Tensor, labels: list[str]) -> Finding:
+    times = ", ".join(f"{number:.4g}" for number in promised.tolist())
     return Finding(
-        statement=f"The variance to which {rule} come on a quadratic energy of the posterior's largest "
-        f"curvature, over {CHAINS:,} chains, as a share of what the recursion of its moments gives; that "
-        f"itself is {', '.join(f'{number:.4g}' for number in promised.tolist())} times the posterior's.",
+        statement=f"The variance to which chains of {rule} come on a quadratic energy of the "
+        f"posterior's largest curvature, over {CHAINS:,} chains, as a share of what the recursion of its "
+        f"moments gives; that itself is {times} times the posterior's.",
         value=value / promised,
         range=(0.0, math.inf),
         kind="estimate",

@@ -147,7 +147,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("classic/linear_network.closure", ".network_claims:closure", ".network_claims:demo",
         "Do the layers compute the product of their matrices?", SAXE_2013, needs=(NETWORK, LABELS, TRAINING),
         cost=Cost(2, "train"), covers=("linear.closure",)),
-    Claim("classic/linear_network.rank", ".network_claims:rank", ".network_claims:demo",
+    Claim("classic/linear_network.rank", ".network_claims:rank", ".network_claims:bottleneck_demo",
         "Is the rank of the network's matrix at most its least width?", "Baldi and Hornik 1989, Section 2",
         by_name=KNOWN, needs=(NETWORK,), covers=("linear.closure",)),
     Claim("classic/linear_network.conservation", ".network_claims:conservation", ".network_claims:demo",

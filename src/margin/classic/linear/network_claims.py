@@ -22,6 +22,7 @@ from margin.classic.linear.networks import (
 from margin.classic.linear.rows import Rows, scaled, training_rows
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES, class_loss
+from margin.core.types import Batch
 from margin.data.sets.tiny.tables import classes
 from margin.engine.loop import risk
 from margin.nn.preprocessed import core_of, dtype_of
@@ -236,3 +237,13 @@ def demo() -> Subject:
         torch.manual_seed(0)
         core = LinearNetwork(data.spec["in_features"], 3, hidden=(4,))
     return solved(data, core, CLASSES, risk(CLASSES))
+
+
+def bottleneck_demo() -> Subject:
+    """An untrained linear network from 6 features to 5 classes, through 2 units in the middle."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        model = LinearNetwork(6, 5, hidden=(8, 2, 8)).double()
+        x = torch.randn(10, 6, dtype=torch.float64)
+    batch = Batch((x,), torch.arange(10) % 5)
+    return Subject(model=model, test=[batch], train=[batch], task=CLASSES, objective=risk(CLASSES))

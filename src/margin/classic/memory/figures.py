@@ -8,6 +8,7 @@ from margin.core.findings import Finding
 from margin.figures.digits import exact
 from margin.figures.frames import few_ticks, levels, pictures_in_row, values
 from margin.figures.svg import SERIES
+from margin.math.evenly import evenly
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +25,7 @@ def recall(axes: "Axes", finding: Finding) -> str:
         return ""
     stimulus, trajectory, retrieved, energy = (values(finding, name) for name in wanted)
     inner = trajectory[1:-1]
-    keep = torch.linspace(0, max(len(inner) - 1, 0), min(len(inner), MOST_FRAMES - 2)).round().long()
+    keep = evenly(len(inner), MOST_FRAMES - 2)
     pictures = [("stimulus", stimulus), *(("", state) for state in inner[keep]), ("retrieved", retrieved)]
     if "memory" in finding.curves:
         pictures.append(("stored", values(finding, "memory")))

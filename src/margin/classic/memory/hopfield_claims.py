@@ -25,6 +25,7 @@ from margin.core.findings import Finding, Premise, Status, Subject
 from margin.core.tasks import MEMORY
 from margin.data.examples import Arrays, InOrder
 from margin.engine.evaluation import drawn_rows, eval_mode
+from margin.math.evenly import evenly
 
 PROBES = 4
 """Held-out probes whose every step is looked at."""
@@ -70,8 +71,8 @@ def falling_energy(subject: Subject) -> Finding:
     shape = tuple(drawn.batches[0].inputs[0].shape[1:])
     picture = shape if len(shape) > 1 else (1, units)
     first = paths[0]
-    frames = torch.linspace(0, len(first) - 1, min(FRAMES, len(first))).round().long()
-    points = torch.linspace(0, len(first) - 1, min(POINTS, len(first))).round().long()
+    frames = evenly(len(first), FRAMES)
+    points = evenly(len(first), POINTS)
     return Finding(
         statement=f"The largest rise of the energy n H at one of {sum(len(p) - 1 for p in paths)} "
         f"asynchronous updates of {drawn.words()}.",
@@ -262,9 +263,23 @@ def _random(patterns: Tensor, *, level: float = 1e-6) -> Premise:
 
 def demo() -> Subject:
     """Five random patterns of sixty units, probed with a tenth of their bits flipped."""
+    return _random_memory(60, 5)
+
+
+def loaded_demo() -> Subject:
+    """Sixty units with so many random patterns, 36, that about a tenth of the bits would flip."""
+    return _random_memory(60, 36)
+
+
+def crowded_demo() -> Subject:
+    """A hundred units at the critical load, 14 random patterns, of which some come back with wrong bits."""
+    return _random_memory(100, 14)
+
+
+def _random_memory(units: int, count: int) -> Subject:
     generator = torch.Generator().manual_seed(0)
-    patterns = 2.0 * torch.randint(0, 2, (5, 60), generator=generator) - 1
-    memory = Hopfield(60, 5, num_patterns=5, inputs="signs")
+    patterns = 2.0 * torch.randint(0, 2, (count, units), generator=generator) - 1
+    memory = Hopfield(units, count, num_patterns=count, inputs="signs")
     memory.store(patterns, lambda x: x)
     noise = torch.rand(patterns.shape, generator=generator) < 0.1
     probes = WithoutTargets(Arrays((torch.where(noise, -patterns, patterns),)))

@@ -102,7 +102,7 @@ CLAIMS: tuple[Claim, ...] = (
         needs=(LABELS, TRAINING,
             Need("a maximum-margin separator",
                  model="margin.classic.perceptron.max_margin:MaximumMargin")),
-        cost=Cost(part="train"), covers=("perceptron.max_margin",)),
+        cost=Cost(part="train"), covers=("perceptron.max_margin",), figure=".figures:halfspace"),
     Claim("classic/multiclass_perceptron.mistakes",
         ".mistake_bounds:multiclass", ".mistake_bounds:multiclass_demo",
         "Does the multiclass rule err at most 2 (R / gamma)^2 times on the training examples?",

@@ -2,11 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from margin.core.findings import Finding
 from margin.figures.frames import MOST_DOTS, values
 from margin.figures.svg import INK, MUTED, SERIES, sized
+from margin.math.evenly import evenly
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +17,7 @@ def halfspace(axes: "Axes", finding: Finding) -> str:
         return ""
     points, labels = values(finding, "points"), values(finding, "labels")
     sized(axes, 0.68, 0.48, 3.3, 3.3)
-    keep = torch.linspace(0, len(points) - 1, min(len(points), MOST_DOTS)).round().long()
+    keep = evenly(len(points), MOST_DOTS)
     for label, color, marker in ((0, SERIES[1], "s"), (1, SERIES[0], "o")):
         own = points[keep][labels[keep] == label]
         axes.scatter(own[:, 0], own[:, 1], s=9, color=color, marker=marker, label=f"class {label}", alpha=0.7)
@@ -30,6 +29,10 @@ def halfspace(axes: "Axes", finding: Finding) -> str:
             axes.plot(ends[:, 0], ends[:, 1], label=name, **style)
     low, high = points.amin(0), points.amax(0)
     half, middle = 0.54 * float((high - low).max()) or 1.0, (low + high) / 2
+    if "support vectors" in finding.curves:
+        on = values(finding, "support vectors")
+        style = {"facecolors": "none", "edgecolors": INK, "linewidths": 0.8}
+        axes.scatter(on[:, 0], on[:, 1], s=46, label="support vectors", **style)
     axes.set(
         xlim=(float(middle[0]) - half, float(middle[0]) + half),
         ylim=(float(middle[1]) - half, float(middle[1]) + half),

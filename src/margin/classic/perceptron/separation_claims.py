@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from margin.classic.perceptron.claims import signed_examples, training_rows
+from margin.classic.perceptron.claims import plane, signed_examples, training_rows
 from margin.classic.perceptron.cover import separable_share
 from margin.classic.perceptron.max_margin import MaximumMargin, maximum_margin
 from margin.classic.perceptron.model import Perceptron
@@ -197,6 +197,7 @@ def optimality(subject: Subject) -> Finding:
         reference="Karush 1939; Kuhn and Tucker 1951, Theorem 3; Cortes and Vapnik 1995, Appendix A.1",
         failure=failure or ("" if solved else "every multiplier is 0: it is not trained"),
         labels=("w less its sum", "sum of a y", "shortest example", "slack at support vectors"),
+        curves={**plane(x, sign, w, b), "support vectors": x[a > 0]} if matches else {},
     )
 
 

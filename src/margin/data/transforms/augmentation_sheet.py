@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 from margin.core.types import Examples
 from margin.data.files.writing import whole_file
 from margin.data.transforms.augmentation import Kind, augmented, kind_of_inputs, transforms_of
+from margin.math.evenly import evenly
 from margin.math.seeds import mix
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def augmentation_sheet(
     if count < 1 or not len(examples):
         raise ValueError(f"a sheet needs examples: got {len(examples)}, of which {count} are to be shown")
     kind, transforms = kind_of_inputs(spec), transforms_of(words, spec)
-    index = torch.linspace(0, len(examples) - 1, min(count, len(examples))).round().long()
+    index = evenly(len(examples), count)
     rows = {"as it is": (), **{word: (transform,) for word, transform in zip(words, transforms, strict=True)}}
     if len(words) > 1:
         rows["all of them"] = transforms

@@ -145,6 +145,30 @@ def give_back_memory() -> None:
         trim(0)
 
 
+MMAP_THRESHOLD, LARGE_BLOCK, LARGEST_BLOCK = -3, 2**22, 2**25
+"""An option of glibc's ``mallopt``, and from how many bytes on a block is given back at once: where that
+is asked for, and where not."""
+
+
+@contextmanager
+def large_blocks_given_back() -> Iterator[None]:
+    """Within the block memory of a few MiB or more goes back to the system when it is freed (glibc).
+
+    The C library learns to keep blocks of up to 32 MiB for the next ones, which seldom fit: of gradients of a
+    U-Net on images of 256 x 256, one after the other, it held three times what one takes. It costs a
+    twentieth of the time, for pages that are cleared.
+    """
+    set_option = _of_c("mallopt")
+    if set_option is None:
+        yield
+        return
+    set_option(MMAP_THRESHOLD, LARGE_BLOCK)
+    try:
+        yield
+    finally:
+        set_option(MMAP_THRESHOLD, LARGEST_BLOCK)
+
+
 def _of_c(name: str) -> Callable[..., int] | None:
     """A function of the C library, None where it has none of that name."""
     if sys.platform != "linux":

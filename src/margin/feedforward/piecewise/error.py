@@ -16,6 +16,7 @@ from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.engine.loop import risk
 from margin.feedforward.piecewise.linear import basis_of_network, linear, pieces_for, pwl_basis, relu_network
+from margin.math.evenly import evenly
 from margin.nn.preprocessed import core_of
 
 Function = Callable[[Tensor], Tensor]
@@ -233,7 +234,7 @@ def _finding(  # 6 parameters: what the two bounds have of their own
     premises: tuple[Premise, ...],
 ) -> Finding:
     value, scale = error.largest, float(error.function.abs().max())
-    keep = torch.linspace(0, len(error.x) - 1, min(len(error.x), 2001)).round().long()
+    keep = evenly(len(error.x), 2001)
     tensors = [torch.tensor(number, dtype=torch.float64) for number in (value, value + off_grid, high)]
     return Finding(
         statement=f"The interpolant of {model.pieces} pieces on [{model.low:g}, {model.high:g}] {what}.",

@@ -92,7 +92,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Posterior collapse: which share of the code's coordinates depends on the input?",
         "Burda, Grosse and Salakhutdinov 2016, Section 5.2", needs=(VAE,), cost=Cost(limit=1000),
         covers=("vae.model",)),
-    Claim("generative/codes.reconstruction", ".claims:reconstruction", ".claims:demo",
+    Claim("generative/codes.reconstruction", ".claims:reconstruction", ".claims:learned_demo",
         "Reconstruction error: which share of the variance is lost in the code, compared with PCA?",
         "Hinton and Salakhutdinov 2006, Figure 2; Eckart and Young 1936, Section 3", needs=(RESTORES,),
         cost=Cost(passes=2, limit=1000), covers=("ae.autoencoder",), figure=".figures:reconstructions"),

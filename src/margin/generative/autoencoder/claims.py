@@ -18,6 +18,7 @@ from margin.core.tasks import CODES
 from margin.core.types import Batch
 from margin.data.sets.tiny.tables import values
 from margin.engine.evaluation import eval_mode, sample_examples
+from margin.engine.loop import learn
 from margin.generative.autoencoder.distributions import GaussianValues, divergence_by_coordinate
 from margin.generative.autoencoder.model import Autoencoder, dense_autoencoder, restoration_error
 from margin.generative.autoencoder.vae import VAE, dense_vae
@@ -189,6 +190,13 @@ def demo() -> Subject:
         torch.manual_seed(0)
         model = dense_autoencoder(3, code=2, hidden=())
     return Subject(model=model.eval(), test=(Batch((x,)),), task=CODES, objective=restoration_error)
+
+
+def learned_demo() -> Subject:
+    """The same after a short training: it has nearly found the components of PCA."""
+    subject = demo()
+    learn(subject.model, restoration_error, subject.test[0], steps=200, lr=0.05)
+    return subject
 
 
 def bent_demo() -> Subject:

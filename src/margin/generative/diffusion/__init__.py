@@ -159,7 +159,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("generative/sampler.recursion", ".network_claims:recursion", ".chain_claims:demo",
         "Is each sampler, on Gaussian data of the examples' moments, its known affine map?", SONG_2021,
         needs=(DIFFUSION,), by_name=KNOWN, covers=("diff.ddim", "diff.sde", "diff.ddpm_sampling")),
-    Claim("generative/sampler.steps", ".network_claims:steps", ".chain_claims:demo",
+    Claim("generative/sampler.steps", ".network_claims:steps", ".chain_claims:long_demo",
         "How far are samples moved by the length of a sampler's steps?",
         "Song et al. 2021, Equation 13; Karras, Aittala, Aila and Laine 2022, Algorithm 1",
         needs=(DIFFUSION,), cost=Cost(passes=650, limit=128), covers=("diff.ddim", "diff.sde")),

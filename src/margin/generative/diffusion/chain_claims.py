@@ -241,9 +241,18 @@ def entropy(subject: Subject) -> Finding:
 
 def demo() -> Subject:
     """Two hundred Gaussian points of the plane, narrower than the noise, and their exact denoiser."""
+    return _gaussian(50)
+
+
+def long_demo() -> Subject:
+    """The same in a chain of 200 steps, of which a sampler may take fewer."""
+    return _gaussian(200)
+
+
+def _gaussian(steps: int) -> Subject:
     wide = torch.tensor([[[0.5, 0.2], [0.2, 0.3]]], dtype=torch.float64)
     law = Mixture(torch.tensor([[0.3, -0.2]], dtype=torch.float64), wide)
-    schedule = linear_schedule(50)
+    schedule = linear_schedule(steps)
     model = Diffusion(ExactDenoiser(law, schedule), schedule, (2,)).double()
     test, train = (Batch((law.sample(200, Generator().manual_seed(s)),)) for s in (0, 1))
     return Subject(model=model, test=[test], train=[train], task=DENSITY, objective=denoising_loss)

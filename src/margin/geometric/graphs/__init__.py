@@ -153,7 +153,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("geometric/wl.ceiling", ".expressivity_claims:ceiling", ".expressivity_claims:demo",
         "How accurate can any network that passes messages be on these graphs?", XU_2019_B,
         needs=(LABELS, PASSING), cost=Cost(30), covers=("gnn.wl_bound", "graph.wl")),
-    Claim("geometric/graph.homophily", ".claims:share", ".claims:demo",
+    Claim("geometric/graph.homophily", ".claims:share", ".claims:homophilous_demo",
         "How often does an edge join nodes of one class, as labeled and as predicted?",
         "Zhu et al. 2020, Definition 1", needs=(CLASSIFIED,), cost=Cost(2), figure=".figures:graph"),
 )

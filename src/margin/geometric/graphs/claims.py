@@ -17,7 +17,7 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode
-from margin.engine.loop import risk
+from margin.engine.loop import learn, risk
 from margin.geometric.graphs.figures import picture
 from margin.geometric.graphs.gcn import GCN, GCNLayer
 from margin.geometric.graphs.layers import (
@@ -247,6 +247,28 @@ def demo() -> Subject:
     subject = small_gcn()
     batch = subject.test[0]
     return replace(subject, test=[batch._replace(weight=(torch.arange(12) % 2).float())])
+
+
+def homophilous_demo() -> Subject:
+    """Graph convolution that has learned three groups of eight nodes, with some edges between groups."""
+    g = Generator().manual_seed(0)
+    classes = torch.arange(24) // 8
+    odds = torch.where(classes[:, None] == classes, 0.45, 0.05)
+    edges = (torch.rand(24, 24, generator=g) < odds).triu(1).nonzero()
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        model = GCN(4, 3, hidden=8, layers=2)
+    x = torch.randn(24, 4, generator=g) + torch.eye(4)[classes]
+    inputs = (
+        x,
+        both_ways([(int(i), int(j)) for i, j in edges]),
+        torch.zeros(2 * len(edges), 0),
+        torch.tensor([24]),
+    )
+    learned = (torch.rand(24, generator=g) < 0.4).float()
+    learn(model, risk(CLASSES), Batch(inputs, classes, learned), steps=60, lr=0.02)
+    test = Batch(inputs, classes, 1 - learned)
+    return Subject(model=model, test=[test], task=CLASSES, objective=risk(CLASSES), independent=False)
 
 
 def reach(found: CapturedLayers) -> int:

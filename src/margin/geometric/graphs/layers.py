@@ -21,6 +21,7 @@ from margin.core.findings import Premise, Subject
 from margin.core.types import Batch
 from margin.engine.evaluation import capture, eval_mode, in_double
 from margin.geometric.graphs.message_passing import steps_to
+from margin.math.evenly import evenly
 
 
 def is_graph_input(inputs: tuple[Tensor, ...]) -> bool:
@@ -178,7 +179,7 @@ def _passes_messages(given: Any, options: Mapping[str, Any], answer: Any, nodes:
 
 def probed(nodes: int, most: int = PROBED) -> list[int]:
     """At most so many nodes, evenly spread over the list."""
-    return sorted(set(torch.linspace(0, max(nodes - 1, 0), min(most, nodes)).round().long().tolist()))
+    return sorted(set(evenly(nodes, most).tolist()))
 
 
 def steps_of(call: LayerCall) -> int:

@@ -31,6 +31,7 @@ from margin.core.findings import Finding, Premise, Subject
 from margin.geometric.graphs.layers import captured_layers, first_inputs
 from margin.geometric.graphs.message_passing import components
 from margin.geometric.graphs.sparsity import coupling_matrix
+from margin.math.evenly import evenly
 from margin.theory.curvature.eigenpairs import leading_eigenpairs
 from margin.theory.curvature.lanczos import random_direction
 
@@ -189,7 +190,7 @@ def grey(smoothing: Smoothing, states: list[Tensor], scale: list[float]) -> dict
         scale: What counts as a full color at each depth.
     """
     order = torch.argsort(smoothing.component, stable=True)
-    chosen = order[torch.linspace(0, len(order) - 1, min(SHOWN, len(order))).round().long()]
+    chosen = order[evenly(len(order), SHOWN)]
     rows, before = [], None
     for state, unit in zip(states, scale, strict=True):
         gap = (state - limit(smoothing, state)) / smoothing.root[:, None]

@@ -16,6 +16,7 @@ from margin.core.tasks import TOKENS
 from margin.core.types import Batch
 from margin.engine.evaluation import drawn_rows, eval_mode, expand_weight, in_double
 from margin.engine.loop import risk
+from margin.math.evenly import evenly
 from margin.nn.preprocessed import core_of
 from margin.nn.recurrence import Recurrence
 from margin.sequence.convolution.causal import CausalConv1d
@@ -45,7 +46,7 @@ NOISE = 64 * torch.finfo(torch.float64).eps
 
 def cuts(time: int) -> list[int]:
     """At most :data:`CUTS` steps that have a later one, evenly spread from the first such to the last."""
-    return torch.linspace(0, time - 2, min(CUTS, time - 1)).round().long().tolist() if time > 1 else []
+    return evenly(time - 1, CUTS).tolist() if time > 1 else []
 
 
 def steps(one: Captured) -> int:

@@ -13,7 +13,7 @@ from margin.core.findings import Finding, Subject
 from margin.core.tasks import TOKENS
 from margin.core.types import Batch
 from margin.engine.evaluation import ExampleSample, drawn_rows, eval_mode, expand_weight, in_double
-from margin.engine.loop import risk
+from margin.engine.loop import learn, risk
 from margin.nn.preprocessed import core_of, features_of
 from margin.nn.recurrence import valid
 from margin.nn.seq2seq import BEGIN, END, AligningSeq2Seq
@@ -320,14 +320,29 @@ def smallest() -> Subject:
     return _subject(vocab=3, words=[[0] * (i % 2) for i in range(6)])
 
 
+def reversal_demo() -> Subject:
+    """An attention model that has learned to write words of 2 to 7 letters backwards, and 40 new ones."""
+    g = Generator().manual_seed(0)
+    drawn = (torch.randint(3, 11, (int(n),), generator=g) for n in torch.randint(2, 8, (170,), generator=g))
+    words = [list(word) for word in dict.fromkeys(tuple(word.tolist()) for word in drawn)]
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        model = AttentionSeq2Seq(11, 11, embedding=12, hidden=24, attention=12)
+    learn(model, risk(TOKENS), _reversals(words[40:]), steps=70, lr=0.03)
+    return Subject(model=model, test=[_reversals(words[:40])], task=TOKENS, objective=risk(TOKENS))
+
+
 def _subject(vocab: int, words: list[list[int]]) -> Subject:
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
         model = AttentionSeq2Seq(vocab, vocab, embedding=4, hidden=6, attention=5)
+    return Subject(model=model, test=[_reversals(words)], task=TOKENS, objective=risk(TOKENS))
+
+
+def _reversals(words: list[list[int]]) -> Batch:
     width = max(map(len, words)) + 1
     source = torch.tensor([[*word, END] + [0] * (width - 1 - len(word)) for word in words])
     asked = torch.tensor([[*word[::-1], END] + [0] * (width - 1 - len(word)) for word in words])
     shown = torch.cat((torch.full((len(words), 1), BEGIN), asked[:, :-1]), 1)
     lengths = torch.tensor([len(word) + 1 for word in words])
-    batch = Batch((source, lengths, shown), asked, valid(lengths, width).float())
-    return Subject(model=model, test=[batch], task=TOKENS, objective=risk(TOKENS))
+    return Batch((source, lengths, shown), asked, valid(lengths, width).float())

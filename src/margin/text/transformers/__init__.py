@@ -140,7 +140,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Vaswani et al. 2017, Table 1", needs=(ATTENTION,), by_name=KNOWN,
         covers=("transformer.complexity",)),
     Claim("text/attention.maps",
-        ".claims:maps", ".claims:demo",
+        ".claims:maps", ".claims:reading_demo",
         "Over how many tokens is the attention of each layer spread?",
         "Clark, Khandelwal, Levy and Manning 2019, Section 3", needs=(READS,), cost=Cost(4, limit=16),
         question="moves", figure=".figures:attention_map", covers=("attn.mixing",)),

@@ -14,7 +14,7 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.data.sets.tiny.sequences import corpus
 from margin.engine.evaluation import drawn_rows, eval_mode, hooked, in_double
-from margin.engine.loop import risk
+from margin.engine.loop import learn, risk
 from margin.nn.attention import SelfAttention, attend
 from margin.nn.positions import LearnedPositions, SinusoidalPositions
 from margin.nn.preprocessed import core_of
@@ -359,3 +359,18 @@ def masked_demo() -> Subject:
     g = Generator().manual_seed(0)
     batches = [pairs.take(torch.arange(len(pairs)), g) for _ in range(160)]
     return Subject(model=model.eval(), test=batches, task=MASKED, objective=masked_loss)
+
+
+def reading_demo() -> Subject:
+    """A BERT that has learned which of three tokens stands somewhere in a text of 3 to 9 others."""
+    g = Generator().manual_seed(0)
+    lengths, kinds = torch.randint(4, 11, (80,), generator=g), torch.randint(3, (80,), generator=g)
+    tokens = torch.randint(8, (80, 10), generator=g)
+    places = (torch.rand(80, generator=g) * lengths).long()
+    tokens[torch.arange(80), places] = 8 + kinds
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        model = bert.classifier(11, 10, 3, width=16, depth=2, heads=2, places=16)
+    train, test = (Batch((tokens[rows], lengths[rows]), kinds[rows]) for rows in (slice(60), slice(60, 80)))
+    learn(model, risk(CLASSES), train, steps=80)
+    return Subject(model=model.eval(), test=[test], task=CLASSES, objective=risk(CLASSES))

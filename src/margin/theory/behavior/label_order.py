@@ -9,10 +9,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
-from margin.core.findings import Finding, Subject
+from margin.core.findings import Finding, NotAsked, Subject
 from margin.core.tasks import CLASSES
 from margin.theory.prediction.confusion import class_scores, confusion_matrix
 from margin.theory.prediction.held_out import Terms, independent_draws, stated, unanswered, weighted_mean
+
+FEWEST = 4
+"""Examples of whose halves each has a standard error."""
 
 NAMED = 6
 """How many classes of an order are named."""
@@ -43,11 +46,17 @@ def label_order(subject: Subject) -> Finding:
 
     Args:
         subject: A model with one class label an example.
+
+    Raises:
+        NotAsked: There are fewer than four examples, of whose halves one has no standard error.
     """
     answered, scores = class_scores(subject)
     predicted, labels, classes = scores.argmax(-1), answered.targets.long(), scores.shape[-1]
     number = answered.example.unique(return_inverse=True)[1]
-    halves = torch.randperm(int(number.max()) + 1, generator=Generator().manual_seed(0)) % 2
+    count = len(number.unique())
+    if count < FEWEST:
+        raise NotAsked(f"an order is judged on half of at least {FEWEST} examples: there are {count}")
+    halves = torch.randperm(count, generator=Generator().manual_seed(0)) % 2
     fit = halves[number] == 0
     order = best_order(confusion_matrix(labels[fit], predicted[fit], classes, answered.weight[fit]))
     judged = Terms(

@@ -17,6 +17,7 @@ from margin.core.tasks import CLASSES, VALUES, Task
 from margin.core.types import Batch
 from margin.engine.evaluation import sample_examples
 from margin.engine.loop import risk
+from margin.math.evenly import evenly
 from margin.nn.predictive import predictive_of, states_law
 from margin.theory.prediction.held_out import (
     Terms,
@@ -125,7 +126,7 @@ def out_of_distribution(subject: Subject) -> Finding:
 def _quantiles(values: Tensor) -> Tensor:
     """A sample of numbers in order, thinned evenly."""
     ordered = values.sort().values
-    return ordered[torch.linspace(0, len(ordered) - 1, min(len(ordered), MOST_POINTS)).round().long()]
+    return ordered[evenly(len(ordered), MOST_POINTS)]
 
 
 def demo() -> Subject:

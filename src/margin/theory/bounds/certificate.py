@@ -9,6 +9,7 @@ Each of m networks is drawn for a batch of its own, so that all m are independen
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -118,14 +119,25 @@ def certificate(
         batches = InOrder(Rows(examples, free), ROWS, dtype=dtype_of(model), device=device_of(model))
         generator = Generator().manual_seed(mix(state.seed, PURPOSE, 2))
         passes = math.ceil(draws / len(batches))
-        found = list(drawn_errors(model, posterior, batches, task, generator, passes))
+        found = drawn_errors(model, posterior, batches, task, generator, passes)
         wrong, sizes = (torch.tensor(column, dtype=torch.float64) for column in zip(*found, strict=True))
         return certified(wrong / sizes, sizes, posterior.kl(), len(free), delta).metrics()
 
     return conclude
 
 
-@torch.no_grad()
+@contextmanager
+def drawing(model: nn.Module, posterior: Posterior, generator: Generator) -> Iterator[Callable[[], None]]:
+    """While the context is open a call gives the model, in evaluation, weights drawn from the law."""
+    parameters = trained(model)
+    before = flat(parameters)
+    with eval_mode(model), torch.no_grad():
+        try:
+            yield lambda: put_flat(parameters, posterior.draw(generator)[0])
+        finally:
+            put_flat(parameters, before)
+
+
 def drawn_errors(
     model: nn.Module,
     posterior: Posterior,
@@ -133,19 +145,16 @@ def drawn_errors(
     task: Task,
     generator: Generator,
     passes: int,
-) -> Iterator[tuple[int, int]]:
+) -> list[tuple[int, int]]:
     """The errors of a network that is drawn for each batch and each pass, and the rows of the batch."""
-    parameters = trained(model)
-    before = flat(parameters)
-    with eval_mode(model):
-        try:
-            for batch in batches:
-                labels = labels_of(batch)
-                for _ in range(passes):
-                    put_flat(parameters, posterior.draw(generator)[0])
-                    yield int(wrong_of(model, batch, labels, task).sum()), len(labels)
-        finally:
-            put_flat(parameters, before)
+    found = []
+    with drawing(model, posterior, generator) as draw:
+        for batch in batches:
+            labels = labels_of(batch)
+            for _ in range(passes):
+                draw()
+                found.append((int(wrong_of(model, batch, labels, task).sum()), len(labels)))
+    return found
 
 
 def wrong_of(model: nn.Module, batch: Batch, labels: Tensor, task: Task) -> Tensor:
@@ -273,7 +282,6 @@ def size_for(subject: Subject, record: Mapping[str, float]) -> tuple[str, ...]:
     return (f"{no_more}: about {n:,} rows would.",)
 
 
-@torch.no_grad()
 def errors_by_example(
     model: nn.Module,
     posterior: Posterior,
@@ -283,16 +291,12 @@ def errors_by_example(
     networks: int,
 ) -> Float[Tensor, "networks examples"]:
     """Which examples each of some networks answers wrongly, the same networks for all."""
-    parameters, rows = trained(model), []
-    before = flat(parameters)
-    with eval_mode(model):
-        try:
-            for _ in range(networks):
-                put_flat(parameters, posterior.draw(generator)[0])
-                found = [wrong_of(model, batch, labels_of(batch), task) for batch in batches]
-                rows.append(torch.cat(found).double().cpu())
-        finally:
-            put_flat(parameters, before)
+    rows = []
+    with drawing(model, posterior, generator) as draw:
+        for _ in range(networks):
+            draw()
+            found = [wrong_of(model, batch, labels_of(batch), task) for batch in batches]
+            rows.append(torch.cat(found).double().cpu())
     return torch.stack(rows)
 
 
@@ -322,7 +326,9 @@ def demo() -> Subject:
     with torch.no_grad():
         model.weight.copy_(torch.tensor([[-3.0], [3.0]]))
         model.bias.zero_()
-    posterior = Posterior(flat(trained(model)), 0.1, torch.arange(40))
+    prior = torch.tensor([-2.9, 2.9, 0.05, -0.05])  # which less data chose
+    posterior = Posterior(prior, 0.1, torch.arange(40))
+    posterior.start(flat(trained(model)))
     found = certified(torch.full((400,), 0.03), torch.ones(400), posterior.kl(), 60, 0.05)
     return Subject(
         model=model,

@@ -5,6 +5,7 @@ are the loss of which the theorems speak.
 """
 
 import math
+from collections.abc import Mapping
 
 import torch
 from jaxtyping import Bool, Float
@@ -34,6 +35,9 @@ SURE = 1 - 1e-4
 
 MOST = 500
 """Held-out examples of the population, at most."""
+
+RARE = 1e-5
+"""Numbers of errors that are less probable are not drawn."""
 
 EPSILONS = (0.28, 0.3)
 MANY = 5000
@@ -71,7 +75,14 @@ def coverage(subject: Subject, *, n: int = 100) -> Finding:
         tolerance=1e-9,
         failure=failure,
         labels=tuple(bounds),
+        curves=_by_errors(ks.double()[chance > RARE], R, {k: b[chance > RARE] for k, b in bounds.items()}),
     )
+
+
+def _by_errors(errors: Tensor, R: float, bounds: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The bounds by the number of errors in the sample, where that is not too rare, and the risk."""
+    named = {f"bound, {name}": bound for name, bound in bounds.items()}
+    return {"errors in the sample": errors, **named, "the risk": torch.full_like(errors, R)}
 
 
 def finite_class(subject: Subject, *, n: int = 100, draws: int = DRAWS) -> Finding:
@@ -111,7 +122,21 @@ def finite_class(subject: Subject, *, n: int = 100, draws: int = DRAWS) -> Findi
         low=torch.tensor(1 - DELTA, dtype=torch.float64),
         scope="probability",
         labels=tuple(held),
+        curves=_by_classifier(risks, seen, n, choice),
     )
+
+
+def _by_classifier(risks: Tensor, seen: Tensor, n: int, choice: float) -> dict[str, Tensor]:
+    """Of each classifier, the best first: risk, share of errors on the first sample, two bounds."""
+    order = risks.argsort(stable=True)
+    first = seen[0, order]
+    return {
+        "classifier": torch.arange(len(risks)).double(),
+        "risk": risks[order],
+        "errors on one sample": first,
+        "Chernoff and a union": occam_bound(first, n, DELTA, choice=choice),
+        "Hoeffding and a union": hoeffding_bound(first, n, DELTA, choice=choice),
+    }
 
 
 def moved_decisions(subject: Subject) -> Bool[Tensor, "classifiers examples"]:
@@ -170,6 +195,7 @@ def uniform(subject: Subject, *, n: int = MANY, draws: int = DRAWS) -> Finding:
         farthest[i] = errors.abs().max()
     epsilon = torch.tensor(EPSILONS, dtype=torch.float64)
     shares = (farthest[:, None] > epsilon).double().mean(0)
+    grid = torch.linspace(0, 0.35, 351, dtype=torch.float64)
     return Finding(
         statement=f"The share of {draws:,} samples of {n:,} held-out examples on which some threshold on the "
         "score of the first class errs by more than epsilon more, or less, than on all of them.",
@@ -181,6 +207,11 @@ def uniform(subject: Subject, *, n: int = MANY, draws: int = DRAWS) -> Finding:
         high=vc_probability(epsilon, math.log(n + 1), n),
         scope="probability",
         labels=tuple(f"epsilon {e:g}" for e in EPSILONS),
+        curves={
+            "epsilon": grid,
+            "share of samples that are farther off": (farthest[:, None] > grid).double().mean(0),
+            "promised at most": vc_probability(grid, math.log(n + 1), n).clamp(max=1),
+        },
     )
 
 

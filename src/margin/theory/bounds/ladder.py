@@ -2,6 +2,8 @@
 
 Held-out examples, which chose nothing, bound it by the binomial law. Training examples chose the weights, so
 that a bound from them pays for the length of these: it says something of short networks and many examples.
+Of a model that stores no weights, as a fitted estimator of another library, the length of what was learned is
+not known, and there is none.
 """
 
 import dataclasses
@@ -40,17 +42,27 @@ UNSEEN = Premise(
 )
 
 
+STORED_ALL = Premise(
+    "training chose nothing of the model but the weights that it stores",
+    "assumed",
+    "a shape, a setting or a constant in its code that the training examples chose is paid for nowhere",
+)
+
+
 def ladder(subject: Subject) -> Finding:
     """Upper bounds of the share of new examples that are answered wrongly, each by another theorem.
 
     Args:
-        subject: A model with one class label an example; with training examples there are bounds from these.
+        subject: A model with one class label an example; with training examples, and weights that can be
+            written down, there are bounds from these.
 
     Reference: Langford 2005, Theorem 3.3 (binomial) and Corollary 4.2 (Occam); Hoeffding 1963, Theorem 1.
     """
     found, failure = classified(subject)
-    names = [BINOMIAL, HOEFFDING, *([STORED, QUANTIZED] if len(subject.train) else [])]
-    names += [DRAWN] if subject.certified and len(subject.train) else []
+    # what was fitted elsewhere keeps its numbers where they are not seen: their length is not known
+    described = len(subject.train) > 0 and stored_nats(subject.model) > 0
+    names = [BINOMIAL, HOEFFDING, *([STORED, QUANTIZED] if described else [])]
+    names += [DRAWN] if described and subject.certified else []
     delta = DELTA * (1 - OF_CAPACITY) / len(names)
     known = dict.fromkeys(names, math.nan)
     if not failure:
@@ -58,10 +70,12 @@ def ladder(subject: Subject) -> Finding:
         whole = max(math.floor(n), 1)
         known[BINOMIAL] = binomial_bound(errors, n, delta)
         known[HOEFFDING] = float(hoeffding_bound(errors / n, whole, delta))
-        if len(subject.train):
+        if described:
             known |= _by_training(subject, found, delta)
             if (drawn := drawn_once(subject, delta)) is not None:
                 known[DRAWN] = drawn
+            else:
+                known.pop(DRAWN, None)  # not all rows of its certificate are at hand
             known |= by_norms(training_part(subject), DELTA * OF_CAPACITY)
     return Finding(
         statement="Upper bounds of the share of new examples that are answered wrongly, which hold at once "
@@ -69,7 +83,7 @@ def ladder(subject: Subject) -> Finding:
         "where a network is drawn from a law over the weights that of this one.",
         value=torch.tensor([*known.values()], dtype=torch.float64),
         range=(0.0, 1.0),
-        premises=(independent_draws(subject), UNSEEN),
+        premises=(independent_draws(subject), UNSEEN, *([STORED_ALL] if described else [])),
         failure=failure,
         labels=tuple(known),
     )

@@ -246,7 +246,7 @@ def by_norms(part: Subject, delta: float) -> dict[str, float]:
         delta: Probability that one of them fails.
     """
     first = part.test[0]
-    if len(first.inputs) != 1:
+    if len(first.inputs) != 1 or not part.independent:
         return {}  # the theorems speak of maps of one vector
     try:
         network = network_of(chain_of(part.model, (first.inputs[0][:2],)))

@@ -451,7 +451,7 @@ def fisher(
             memory=memory,
         ) as product:
             found.append(trace_of(product, rank, probes, memory))
-    value, half, narrow = (torch.stack(column) for column in zip(*(one[:3] for one in found), strict=True))
+    value, half, low, high = (torch.stack(column) for column in zip(*(one[:4] for one in found), strict=True))
     return Finding(
         statement="The traces of the Gauss-Newton matrix"
         + (" (here that of the true Fisher matrix), " if _is_natural(subject) else ", ")
@@ -462,7 +462,7 @@ def fisher(
         range=(0.0, math.inf),
         kind="estimate",
         interval=(value - half, value + half),
-        printed=(value - narrow, value + narrow),
+        printed=(low, high),
         sample=sample.mark,
         failure="" if bool(value.isfinite().all()) else NO_PRODUCT,
         labels=("Gauss-Newton", "drawn targets", "empirical"),

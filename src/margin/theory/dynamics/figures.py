@@ -28,6 +28,9 @@ MARKERS = ("o", "s", "^", "D", "v")
 AWAY = 20
 """Widths of the picture beyond which a path has left it for good."""
 
+LEAST = 1e-12
+"""A smaller share of what there was is left by rounding, and is not drawn."""
+
 SIDE = 4.0
 """Inches of the longer side."""
 
@@ -52,6 +55,23 @@ def trajectories(axes: "Axes", finding: Finding) -> str:
     follow_paths(axes, found, SERIES, INK)
     axes.set(xlabel="first weight", ylabel="second weight")
     return f"the paths of {', '.join(found)} over the contours of the loss"
+
+
+def rate(axes: "Axes", finding: Finding) -> str:
+    """What a method has left after each step, beside its bound; the scale is logarithmic."""
+    if not all(name in finding.curves for name in ("step", "measured", "bound")):
+        return ""
+    step, measured, bound = (
+        finding.curves[name].detach().cpu().double() for name in ("step", "measured", "bound")
+    )
+    dashes: Any = {"color": MUTED, "linestyle": (0, (4, 3))}
+    for name, y, style in (("bound", bound, dashes), ("measured", measured, {"color": SERIES[0]})):
+        told = y > LEAST * measured.max()
+        axes.plot(step[told], y[told], label=name, **style)
+    axes.set_yscale("log")
+    axes.set(xlabel="step", ylabel="after so many steps")
+    axes.legend()
+    return f"what is left after each of {len(step)} steps, and the bound, on a logarithmic scale"
 
 
 def step_gain(axes: "Axes", finding: Finding) -> str:

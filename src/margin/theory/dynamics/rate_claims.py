@@ -12,7 +12,7 @@ On a path it is a measurement: it is no constant of the function, and no rate ca
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -133,12 +133,13 @@ def stationary(subject: Subject, *, examples: int | None = 4096) -> Finding:
     """
     problem = posed(subject, examples)
     L, value, high = problem.known.L, torch.full((len(STEPS),), math.nan, dtype=torch.float64), None
+    curves: Mapping[str, Tensor] = {}
     path = _run(problem, STEPS[-1], lambda ps: torch.optim.SGD(ps, lr=1 / L))
     if path is not None:
         squares = path.gradient_norms.square()
-        value = torch.stack([squares[:T].min() for T in STEPS]).cpu()
         gap = float(path.values[0])  # no loss is negative
-        high = torch.tensor([stationary_bound(gap, L, T) for T in STEPS], dtype=torch.float64)
+        bound = [stationary_bound(gap, L, T) for T in range(1, STEPS[-1] + 1)]
+        value, high, _, curves = _beside(squares.cpu().cummin(0).values[: STEPS[-1]], bound)
     return Finding(
         statement=f"The least squared gradient of the mean loss over {problem.sample.words} among the "
         f"first T iterates of gradient descent at the rate 1/L, {_begins(subject)}: at most 2 L h_0 / T.",
@@ -153,6 +154,7 @@ def stationary(subject: Subject, *, examples: int | None = 4096) -> Finding:
             Premise("no loss is negative", "proved", "it is a square or a cross-entropy of classes"),
         ),
         failure=problem.known.failure,
+        curves=curves,
     )
 
 
@@ -181,11 +183,20 @@ def quadratic(problem: Posed) -> Eigenbasis:
 
 
 class Compared(NamedTuple):
-    """What a method left after 1, 10 and 100 steps, and the bound on it."""
+    """What a method left after 1, 10 and 100 steps, the bound on it, and both after every step."""
 
     value: Tensor
     high: Tensor | None
     failure: str
+    curves: Mapping[str, Tensor]
+
+
+def _beside(left: Tensor, bound: Sequence[float]) -> Compared:
+    """What was left after the first step and each other, beside its bound."""
+    rows, high = [t - 1 for t in STEPS], torch.tensor(bound, dtype=torch.float64)
+    steps = torch.arange(1, len(left) + 1).double()
+    curves = {"step": steps, "measured": left, "bound": high}
+    return Compared(left[rows], high[rows], "", curves)
 
 
 def _compared(problem: Posed) -> tuple[Eigenbasis | None, Compared]:
@@ -193,7 +204,7 @@ def _compared(problem: Posed) -> tuple[Eigenbasis | None, Compared]:
     found = None if failure else quadratic(problem)
     if found is not None and not bool((problem.start.cpu() @ found.basis - found.minimizer).abs().max() > 0):
         found, failure = None, "the method begins at the minimum"
-    return found, Compared(torch.full((len(STEPS),), math.nan, dtype=torch.float64), None, failure)
+    return found, Compared(torch.full((len(STEPS),), math.nan, dtype=torch.float64), None, failure, {})
 
 
 def linear(subject: Subject, *, examples: int | None = 4096) -> Finding:
@@ -212,8 +223,7 @@ def linear(subject: Subject, *, examples: int | None = 4096) -> Finding:
         mu, L = float(found.curvatures[0]), problem.known.L
         path = follow(problem.h, problem.start, lambda ps: torch.optim.SGD(ps, lr=1 / L), STEPS[-1])
         gaps = found.errors(path).square() @ found.curvatures / 2
-        high = torch.tensor([linear_factor(mu, L) ** T for T in STEPS], dtype=torch.float64)
-        result = Compared(gaps[list(STEPS)] / gaps[0], high, "")
+        result = _beside(gaps[1:] / gaps[0], [linear_factor(mu, L) ** t for t in range(1, len(gaps))])
     return _finding(
         subject,
         problem,
@@ -243,8 +253,8 @@ def accelerated(subject: Subject, *, examples: int | None = 4096) -> Finding:
         distance = float(errors[0].norm())
         gaps = errors.square() @ found.curvatures / 2
         unit = L * distance**2 / 2
-        high = torch.tensor([nesterov_bound(distance, L, t) / unit for t in STEPS], dtype=torch.float64)
-        result = Compared(gaps[list(STEPS)] / unit, high, "")
+        bound = [nesterov_bound(distance, L, t) / unit for t in range(1, len(gaps))]
+        result = _beside(gaps[1:] / unit, bound)
     return _finding(
         subject,
         problem,
@@ -275,8 +285,8 @@ def heavy_ball(subject: Subject, *, examples: int | None = 4096) -> Finding:
             STEPS[-1],
         )
         distances = torch.linalg.vector_norm(found.errors(path), dim=1)
-        high = torch.tensor([heavy_ball_bound(1.0, mu, L, t) for t in STEPS], dtype=torch.float64)
-        result = Compared(distances[list(STEPS)] / distances[0], high, "")
+        bound = [heavy_ball_bound(1.0, mu, L, t) for t in range(1, len(distances))]
+        result = _beside(distances[1:] / distances[0], bound)
     return _finding(
         subject,
         problem,
@@ -301,12 +311,22 @@ def _finding(subject: Subject, problem: Posed, result: Compared, what: str, meth
             Premise("the loss is quadratic", "proved", "a square of outputs that are affine in the weights"),
         ),
         failure=result.failure,
+        curves=result.curves,
     )
 
 
 def demo() -> Subject:
     """A line fitted to five points by least squares, from (0, 0): curvatures 2 and 4."""
-    x = torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0], dtype=torch.float64)
+    return _line(1.0)
+
+
+def valley_demo() -> Subject:
+    """The same with inputs that are five times smaller: curvatures 2 and 0.16, a long narrow valley."""
+    return _line(0.2)
+
+
+def _line(scale: float) -> Subject:
+    x = scale * torch.tensor([-2.0, -1.0, 0.0, 1.0, 2.0], dtype=torch.float64)
     y = torch.tensor([1.0, -1.0, 2.0, 1.0, 4.0], dtype=torch.float64)
     batch = Batch((x[:, None],), y)
     model = nn.Sequential(nn.Linear(1, 1), nn.Flatten(0)).double()

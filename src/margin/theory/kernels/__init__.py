@@ -40,7 +40,7 @@ PARTS: tuple[Part, ...] = (
 )
 
 CLAIMS: tuple[Claim, ...] = (
-    Claim("theory/ntk.alignment", ".claims:alignment", ".claims:demo",
+    Claim("theory/ntk.alignment", ".claims:alignment", ".claims:narrow_demo",
         "Kernel alignment: how much does the tangent kernel agree with the targets, and did it at the start?",
         "Cortes, Mohri and Rostamizadeh 2012, Section 2; Baratin et al. 2021, Section 3", by_name=LONG,
         needs=(TARGETS, PARAMETERS), cost=drawn(60, 128), figure=".figures:matrices",

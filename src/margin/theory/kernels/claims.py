@@ -215,3 +215,8 @@ def trained(width: int, *, steps: int = 200, seed: int = 0) -> Subject:
 def demo() -> Subject:
     """The network of :func:`trained`, 64 units wide."""
     return trained(64)
+
+
+def narrow_demo() -> Subject:
+    """The same 8 units wide and for longer: so few units move far enough to learn features."""
+    return trained(8, steps=600)

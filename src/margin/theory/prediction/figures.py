@@ -13,6 +13,7 @@ from margin.core.findings import Finding
 from margin.figures.digits import exact
 from margin.figures.frames import MOST_DOTS, curve
 from margin.figures.svg import GRID, INK, MUTED, SERIES, sized
+from margin.math.evenly import evenly
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,7 +92,7 @@ def agreement(axes: "Axes", finding: Finding) -> str:
     x, y = x[finite], y[finite]
     if not len(x):
         return ""
-    keep = torch.linspace(0, len(x) - 1, min(len(x), MOST_DOTS)).round().long()
+    keep = evenly(len(x), MOST_DOTS)
     low, high = float(torch.minimum(x, y).min()), float(torch.maximum(x, y).max())
     room = 0.04 * (high - low) or 1.0
     ends = (low - room, high + room)

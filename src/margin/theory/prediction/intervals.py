@@ -16,6 +16,7 @@ from margin.core.findings import Finding, Subject, has_targets
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.engine.loop import risk
+from margin.math.evenly import evenly
 from margin.math.probability.mixtures import Mixture
 from margin.nn.predictive import predictive_of, states_law
 from margin.theory.prediction.held_out import (
@@ -145,7 +146,7 @@ def _bands(subject: Subject, laws: Laws) -> dict[str, Tensor]:
     single = subject.test[0].inputs[0].flatten(1).shape[1] == 1
     along = laws.columns["input" if single else "mean"]
     order = along.argsort()
-    keep = order[torch.linspace(0, len(order) - 1, min(len(order), MOST_POINTS)).round().long()]
+    keep = order[evenly(len(order), MOST_POINTS)]
     names = ("observed", "mean", "low", "high")
     curves = {name: laws.columns[name][keep] for name in names}
     return curves | ({"input": along[keep]} if single else {})
@@ -186,7 +187,7 @@ def calibration(subject: Subject) -> Finding:
 def _widths(laws: Laws) -> Tensor:
     """The widths of the 95 % intervals in order: how sharp the laws are."""
     found = (laws.columns["high"] - laws.columns["low"]).sort().values
-    return found[torch.linspace(0, len(found) - 1, min(len(found), MOST_POINTS)).round().long()]
+    return found[evenly(len(found), MOST_POINTS)]
 
 
 def _few(terms: Terms) -> str:

@@ -16,6 +16,7 @@ from torch import Tensor
 from margin.core.findings import Finding, Subject, has_labels
 from margin.core.tasks import Task
 from margin.core.types import ClassScores, PerExample
+from margin.math.evenly import evenly
 from margin.theory.prediction.confusion import class_scores, name_of
 from margin.theory.prediction.held_out import (
     Limited,
@@ -288,7 +289,7 @@ def has_many_classes(subject: Subject) -> bool:
 
 def _roc(ranked: Ranked) -> dict[str, Tensor]:
     false, true = roc_curve(ranked.scores[:, 1], ranked.labels == 1, ranked.terms.weight)
-    keep = torch.linspace(0, len(false) - 1, min(len(false), MOST_POINTS)).round().long()
+    keep = evenly(len(false), MOST_POINTS)
     return {"false positive rate": false[keep], "true positive rate": true[keep]}
 
 

@@ -16,6 +16,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, NotAsked, Subject, has_targets
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
+from margin.math.evenly import evenly
 from margin.theory.prediction.held_out import (
     Answered,
     Terms,
@@ -203,7 +204,7 @@ def r2(subject: Subject, *, level: float = 0.95) -> Finding:
     if not failure:
         found = explained(subject, level=level)
         targets = answered.targets.double()
-        keep = torch.linspace(0, len(targets) - 1, min(len(targets), MOST_POINTS)).round().long()
+        keep = evenly(len(targets), MOST_POINTS)
         curves = {"observed": targets[keep], "predicted": answered.outputs.double()[keep]}
     return _finding(
         subject,

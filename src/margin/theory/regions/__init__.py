@@ -55,7 +55,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Montufar's bound: how many linear regions has some network of this depth and width?",
         "Montufar, Pascanu, Cho and Bengio 2014, Theorem 5 (some weights reach it)", by_name=KNOWN,
         needs=(PLANE, FOLLOWED, PIECEWISE), cost=Cost(20_000.0, "test", 3), covers=("relu.montufar",)),
-    Claim("theory/regions.on_segments", ".claims:on_segments", ".claims:segments_demo",
+    Claim("theory/regions.on_segments", ".claims:on_segments", ".claims:trained_demo",
         "Breakpoints: at how many points does the network bend between two examples, now and initially?",
         "Serra, Tjandraatmadja and Ramalingam 2018, Section 3 (the bound, for n = 1); Hanin and Rolnick "
         "2019, Section 3 (the growth)", by_name=KNOWN,

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from margin.core.findings import Finding, NotAsked, Premise, Subject, has_several_sizes
-from margin.core.tasks import VALUES
+from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode
+from margin.engine.loop import learn, risk
 from margin.theory.regions.arrangements import folding_network, montufar_bound, most_regions, product_bound
 from margin.theory.regions.followed import CannotFollow, NotPiecewiseLinear, follow
 from margin.theory.regions.plane import (
@@ -386,3 +387,21 @@ def demo() -> Subject:
 def segments_demo() -> Subject:
     """A network with the kinks 1/8, 3/8, 5/8, 7/8 of one input, all of them between 0 and 1."""
     return _asked(folding_network(1, 4, 1), torch.tensor([[0.0], [1.0]], dtype=torch.float64))
+
+
+def trained_demo() -> Subject:
+    """Three hidden layers of 16 units, and what they were before they learned two rings of points."""
+    g = torch.Generator().manual_seed(0)
+    angle = 2 * math.pi * torch.rand(200, generator=g, dtype=torch.float64)
+    outer = torch.arange(200) % 2
+    radius = 1.0 + outer + 0.1 * torch.randn(200, generator=g, dtype=torch.float64)
+    x = torch.stack([radius * angle.cos(), radius * angle.sin()], 1)
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        sizes = ((2, 16), (16, 16), (16, 16))
+        layers = [layer for n, m in sizes for layer in (nn.Linear(n, m), nn.ReLU())]
+        model = nn.Sequential(*layers, nn.Linear(16, 2)).double()
+    initial = copy.deepcopy(model)
+    batch = Batch((x,), outer)
+    learn(model, risk(CLASSES), batch, steps=60)
+    return Subject(model=model, initial=initial, test=[batch], task=CLASSES, objective=risk(CLASSES))

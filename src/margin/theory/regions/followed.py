@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.engine.evaluation import leaves, place_of, running
+from margin.math.evenly import evenly
 from margin.theory.regions import rules as known
 
 SHOWN = 7919
@@ -309,7 +310,7 @@ def confirm(model: nn.Module, points: Tensor, outputs: Float[Tensor, "points out
         CannotFollow: They differ: the output of an example depends on the others, or a function is not what
             its name says.
     """
-    taken = torch.linspace(0, len(points) - 1, min(len(points), SAMPLED)).round().long()
+    taken = evenly(len(points), SAMPLED)
     own = model(points[taken]).reshape(len(taken), -1)
     gap, scale = float((own - outputs[taken]).abs().max()), float(own.abs().max())
     if not gap <= AGREE * max(scale, torch.finfo(own.dtype).tiny):

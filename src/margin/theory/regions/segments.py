@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from margin.math.evenly import evenly
 from margin.theory.regions.followed import confirm, follow
 
 TOUCH = 1e-11
@@ -231,7 +232,7 @@ def _followed(model: nn.Module, starts: Tensor, ends: Tensor, first: int) -> lis
 def _confirm(model: nn.Module, starts: Tensor, ends: Tensor, mesh: Chains, outputs: Tensor) -> None:
     """In the middle of an interval the output is the mean of those at its ends; a few are tried."""
     inner = (mesh.segment.diff() == 0).nonzero()[:, 0]
-    inner = inner[torch.linspace(0, len(inner) - 1, min(len(inner), 8)).round().long()]
+    inner = inner[evenly(len(inner), 8)]
     t = (mesh.position[inner] + mesh.position[inner + 1]) / 2
     own = mesh.segment[inner]
     points = torch.lerp(starts[own].double(), ends[own].double(), t.reshape(-1, *[1] * (starts.ndim - 1)))

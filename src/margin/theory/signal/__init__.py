@@ -107,7 +107,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Permutation symmetry: do outputs stay when the hidden units of a layer change places?",
         HECHT_NIELSEN_1990, by_name=KNOWN, needs=(HIDDEN_UNITS,), cost=Cost(4, limit=256),
         covers=("ffn.permutation_symmetry",)),
-    Claim("theory/symmetry.alignment", ".symmetry_claims:alignment", ".symmetry_claims:demo",
+    Claim("theory/symmetry.alignment", ".symmetry_claims:alignment", ".symmetry_claims:apart_demo",
         "Weight matching: how near do the weights of two trainings come once hidden units are aligned?",
         AINSWORTH_2023, by_name=KNOWN,
         needs=(HIDDEN_UNITS, ALIKE), cost=Cost(4, limit=256)),

@@ -28,6 +28,9 @@ from margin.theory.signal.chain import Call, watched
 TRACKED = 256
 """Examples that a track asks at each evaluation, at least: whole batches."""
 
+SUMMED = 2**20
+"""Numbers whose squares are held at once."""
+
 RECTIFIERS: tuple[type[nn.Module], ...] = (nn.ReLU, nn.ReLU6, nn.Threshold, nn.Hardshrink, nn.Softshrink)
 """Activations whose output, and slope, is exactly 0 on an interval."""
 
@@ -114,8 +117,7 @@ def signal(model: nn.Module, batches: Sequence[Batch], objective: Objective) -> 
 def _levels(
     model: nn.Module, batch: Batch, objective: Objective, generator: Generator, weight: Tensor
 ) -> dict[str, Level]:
-    outputs: dict[str, Tensor] = {}
-    squares: dict[str, Tensor] = {}
+    squares: dict[str, Tensor] = {}  # no layer's output is kept, which may be as large as all of the graph
     gradients: dict[str, Tensor] = {}
     examples = len(weight)
 
@@ -123,8 +125,7 @@ def _levels(
         output = _first_tensor(call.output)
         if output is None or not any(True for _ in call.module.parameters(recurse=False)):
             return
-        name = _numbered(call.name or type(call.module).__name__, outputs)
-        outputs[name] = output
+        name = _numbered(call.name or type(call.module).__name__, squares)
         squares[name] = _mean_squares(output, examples)  # now: a later layer may overwrite it
         gradients[name] = torch.zeros(examples, dtype=torch.float64)
         if output.requires_grad:
@@ -155,10 +156,11 @@ def _first_tensor(output: Any) -> Tensor | None:
 
 def _mean_squares(tensor: Tensor, examples: int) -> Float[Tensor, " examples"]:
     """The mean square of each example's entries; of all of them where rows are no examples."""
-    squares = tensor.detach().double().square().cpu()
-    if tensor.ndim and len(tensor) == examples:
-        return squares.reshape(examples, -1).mean(1)
-    return squares.mean().expand(examples).clone()
+    rows = tensor.detach() if tensor.ndim and len(tensor) == examples else tensor.detach().reshape(1, -1)
+    # a part at a time: in float64 a map of many pixels is twice as large
+    parts = rows.reshape(len(rows), -1).split(max(1, SUMMED // len(rows)), 1)
+    squares = sum((part.double().square().sum(1).cpu() for part in parts), torch.zeros(len(rows)).double())
+    return (squares / rows[0].numel()).expand(examples).clone()
 
 
 def _example_weight(batch: Batch) -> Float[Tensor, " examples"]:

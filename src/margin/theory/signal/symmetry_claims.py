@@ -4,6 +4,7 @@ Hecht-Nielsen (1990) for one network, Ainsworth, Hayase and Srinivasa (2023) for
 """
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Generator, Tensor, nn
@@ -187,3 +188,15 @@ def demo() -> Subject:
         objective=risk(CLASSES),
         reference_model=reference,
     )
+
+
+def apart_demo() -> Subject:
+    """The same two, but the second one's weights were moved besides, by a third of their deviation."""
+    subject, generator = demo(), Generator().manual_seed(7)
+    moved = copied(subject.reference_model or subject.model)
+    with torch.no_grad():
+        for parameter in moved.parameters():
+            parameter.add_(
+                torch.randn(parameter.shape, generator=generator, dtype=torch.float64), alpha=1 / 3
+            )
+    return replace(subject, reference_model=moved)

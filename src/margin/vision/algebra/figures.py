@@ -11,6 +11,7 @@ from torch import Tensor
 from margin.core.findings import Finding
 from margin.figures.frames import framed, levels, signed, values
 from margin.figures.svg import MUTED, SERIES, sized, whole_ticks
+from margin.math.evenly import evenly
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -95,7 +96,7 @@ def shifts(axes: "Axes", finding: Finding) -> str:
     names = [name for name in finding.curves if name not in ("pixels", "shorter side")]
     if "pixels" not in finding.curves or not names:
         return ""
-    picked = torch.linspace(0, len(names) - 1, min(MOST_LAYERS, len(names))).round().long().tolist()
+    picked = evenly(len(names), MOST_LAYERS).tolist()
     x = values(finding, "pixels")
     for i, color in zip(picked, SERIES, strict=False):
         axes.plot(x, values(finding, names[i]), color=color, marker="o", markersize=3, label=names[i])

@@ -1,0 +1,15 @@
+"""Indices evenly spread over a list: what is kept of many points that a picture or a probe cannot take."""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+
+def evenly(count: int, most: int) -> Int[Tensor, " kept"]:
+    """Indices of at most so many of ``count`` things, in order, with the first and the last.
+
+    Args:
+        count: How many there are.
+        most: How many are kept; all where there are no more.
+    """
+    return torch.linspace(0, max(count - 1, 0), min(count, most), dtype=torch.float64).round().long()
