@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from margin.core.findings import Subject, Verdict
+from margin.core.findings import NotAsked, Subject, Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch, Domain
 from margin.engine.loop import risk
@@ -194,3 +194,38 @@ def test_a_radius_beyond_an_adversarial_input_is_an_error_of_ours(name, monkeypa
     monkeypatch.setitem(certified_accuracy.BOUNDS, name, lambda model, ball, y, read: torch.ones(len(y), 3))
     found = l2_radius(subject(), limit=12)
     assert found.verdict is Verdict.FAILED and "proved right and broken" in found.failure
+
+
+@pytest.mark.parametrize("kind", ["dense", "convolution"])
+def test_the_bounds_of_one_layer_are_attained_and_loose_ones_are_seen(kind, monkeypatch):
+    """Beside a brute force over all 64 corners of six inputs; a rule that is off by a thousandth fails."""
+    torch.manual_seed(0)
+    first = nn.Linear(6, 5) if kind == "dense" else nn.Conv1d(1, 2, 3, padding=1)
+    middle = nn.Identity() if kind == "dense" else nn.Unflatten(1, (1, 6))
+    model = nn.Sequential(middle, first, nn.ReLU(), nn.Flatten(), nn.LazyLinear(3))
+    x = torch.randn(4, 6)
+    model(x)
+    one = replace(subject(), model=model, test=[Batch((x,), torch.zeros(4, dtype=torch.long))], train=())
+    found = certified_accuracy.one_layer(one)
+    assert found.verdict is Verdict.HOLDS and "first " + type(first).__name__ in found.statement
+    layer, z = certified_accuracy._entered(one, 4)
+    box = certified_accuracy.bounds(layer, z - 0.1, z + 0.1)
+    corners = torch.cartesian_prod(*[torch.tensor([-0.1, 0.1], dtype=torch.float64)] * 6)
+    values = torch.stack([layer(z + corner.view(z.shape[1:])) for corner in corners])
+    assert torch.allclose(values.amin(0), box.low, atol=1e-12)
+    assert torch.allclose(values.amax(0), box.high, atol=1e-12)
+    real = certified_accuracy.bounds
+
+    def loose(*given):
+        made = real(*given)
+        return made.like(made.low - 1e-3, made.high)
+
+    monkeypatch.setattr(certified_accuracy, "bounds", loose)
+    assert certified_accuracy.one_layer(one).verdict is Verdict.VIOLATED
+
+
+def test_a_model_without_such_a_layer_is_not_asked():
+    x = torch.rand(4, 3)
+    one = replace(subject(), model=nn.Softplus(), test=[Batch((x,), torch.zeros(4, dtype=torch.long))])
+    with pytest.raises(NotAsked, match="no dense or convolution layer was called"):
+        certified_accuracy.one_layer(one)

@@ -78,5 +78,10 @@ CLAIMS: tuple[Claim, ...] = (
         "Gowal et al. (2018), Equation 8; Zhang et al. (2018), Theorem 3.2",
         needs=(ONE_LABEL, MOVABLE, DOMAIN), cost=Cost(550, limit=8), by_name=KNOWN,
         covers=("adv.ibp",), question="moves"),
+    Claim("robust/certificates.one_layer", "margin.robust.certified_accuracy:one_layer",
+        "margin.robust.sandwich:demo",
+        "Interval bounds of the first dense or convolution layer are attained at corners of its box",
+        "Gowal et al. (2018), Equation 6", needs=(MOVABLE,), cost=Cost(10, limit=8), by_name=KNOWN,
+        covers=("adv.ibp",), question="moves"),
 )
 # fmt: on

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from margin.core.findings import Finding, NotAsked, Subject
 from margin.core.types import Batch
-from margin.engine.evaluation import eval_mode
+from margin.engine.evaluation import copied, eval_mode
 from margin.robust.accuracy_curves import balls, box_of, measure, take
 from margin.robust.attacks.gradient import labels_of
 from margin.robust.attacks.minimal import boundary_attack
@@ -20,7 +20,7 @@ from margin.robust.attacks.threat_models import Norm, Threat
 from margin.robust.certificates.affine_forms import Ball
 from margin.robust.certificates.certify import COLUMNS, UNITS, ball_of, bisected
 from margin.robust.certificates.interval_arithmetic import NoIntervalRule
-from margin.robust.certificates.intervals import all_beaten, margin_bounds
+from margin.robust.certificates.intervals import all_beaten, bounds, margin_bounds
 from margin.robust.certificates.linear_bounds import crown_margins
 from margin.robust.certificates.lipschitz import lipschitz_margins
 from margin.robust.sandwich import SHARES, between, light, linf_sandwich
@@ -179,6 +179,72 @@ def sound(subject: Subject, *, share: float = 0.02, limit: int = 8, samples: int
         low=torch.zeros((), dtype=torch.float64),
         reference="Gowal et al. (2018), Equation 8; Zhang et al. (2018), Theorem 3.2",
     )
+
+
+PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+PLACES = 16
+"""Outputs of an example whose ends are compared."""
+
+
+def one_layer(subject: Subject, *, share: float = 0.02, limit: int = 8) -> Finding:
+    r"""How far the interval of an output of the first dense or convolution layer lies beyond what it attains.
+
+    .. math:: \underline y_j = w_j^\top \mu + b_j - |w_j|^\top r = y_j(\mu - r \odot \operatorname{sign} w_j)
+
+    Args:
+        subject: A model of one moved input, whose first layer is one of those.
+        share: Half-width of the box around what enters the layer, as a share of its largest entry.
+        limit: Examples at most.
+
+    Raises:
+        NotAsked: No such layer was called.
+
+    Reference: Gowal et al. (2018), Equation 6.
+    """
+    layer, z = _entered(subject, limit)
+    eps = share * max(float(z.abs().max()), 1e-6)
+    box = bounds(layer, z - eps, z + eps)
+    low, high = box.low.flatten(1), box.high.flatten(1)
+    off = []
+    with torch.enable_grad():
+        for place in torch.linspace(0, low.shape[1] - 1, min(PLACES, low.shape[1])).long().tolist():
+            at = z.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(layer(at).flatten(1)[:, place].sum(), at)
+            for sign, end in ((-1, low), (1, high)):
+                corner = layer(z + sign * eps * slope.sign()).flatten(1)[:, place].detach()
+                off.append(sign * (end[:, place] - corner))
+    return Finding(
+        statement=f"The largest excess of an end of an interval over what a corner of a box of {share:.0%} "
+        f"attains, of {len(z)} examples and the first {type(layer).__name__}, by the largest of the ends.",
+        value=torch.stack(off).abs().max() / torch.maximum(high.abs().max(), low.abs().max()),
+        range=(0.0, torch.inf),
+        equals=0.0,
+        tolerance=1e-9,
+    )
+
+
+def _entered(subject: Subject, limit: int) -> tuple[nn.Module, Tensor]:
+    """A copy in float64 of the first dense or convolution layer that is called, and what enters it."""
+    found: list[tuple[nn.Module, Tensor]] = []
+
+    def note(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if not found and inputs and isinstance(inputs[0], Tensor):
+            found.append((module, inputs[0].detach().double()))
+
+    layers = [module for module in subject.model.modules() if isinstance(module, PRODUCTS)]
+    hooks = [layer.register_forward_pre_hook(note) for layer in layers]
+    try:
+        with torch.no_grad(), eval_mode(subject.model):
+            subject.model(*(part[:limit] for part in subject.test[0].inputs))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not found:
+        raise NotAsked("no dense or convolution layer was called")
+    layer, z = found[0]
+    twin = copied(layer).double().eval()
+    twin._forward_pre_hooks.clear()
+    return twin.requires_grad_(False), z
 
 
 def linf_radius(subject: Subject, *, limit: int = 16, share: float = MOST) -> Finding:

@@ -55,9 +55,11 @@ class Envelope(NamedTuple):
 
 def relu_envelope(low: Tensor, high: Tensor) -> Envelope:
     """Of max(x, 0): above the chord, below 0 or x, whichever leaves the smaller area (Zhang et al., 2018)."""
-    left, right = low.clamp(max=0), high.clamp(min=0)
-    chord = right / (right - left).clamp(min=torch.finfo(low.dtype).tiny)
-    return Envelope((high > -low).to(low), torch.zeros_like(low), chord, (-chord * left).mul_(1 + OWN))
+    left, chord = low.clamp(max=0), high.clamp(min=0)
+    width = torch.sub(chord, left).clamp_(min=torch.finfo(low.dtype).tiny)
+    chord.div_(width)
+    offset = torch.mul(chord, left, out=width).mul_(-(1 + OWN))
+    return Envelope(torch.gt(high, left.neg_()).to(low), low.new_zeros(()).expand_as(low), chord, offset)
 
 
 def envelope(curve: Curve, low: Tensor, high: Tensor) -> Envelope:

@@ -122,7 +122,7 @@ class Box:
     @property
     def magnitude(self) -> Tensor:
         """The largest absolute value of each coordinate."""
-        return torch.maximum(self.low.abs(), self.high.abs())
+        return torch.maximum(self.high, -self.low)  # in fewer passes than the larger absolute value
 
     def gamma(self, terms: int) -> float:
         """The relative error of a sum of so many products; infinite where it bounds nothing."""

@@ -93,14 +93,19 @@ class Relaxed:
             if own is None:
                 continue
             made = self.at(i)
-            above, below = own.clamp(min=0), own.clamp(max=0)
-            for signed, offset in ((above, made.low), (below, made.high)):
-                if offset is not None:
-                    flat = signed.reshape(len(own), batch, -1)
-                    constant = constant + torch.einsum("sbn,bn->sb", flat, offset.reshape(batch, -1))
+            if made.low is not None or made.high is not None:
+                above, below = own.clamp(min=0) if made.low is not None else None, own.clamp(max=0)
+                for signed, offset in ((above, made.low), (below, made.high)):
+                    if signed is not None and offset is not None:
+                        flat = signed.reshape(len(own), batch, -1)
+                        constant = constant + torch.einsum("sbn,bn->sb", flat, offset.reshape(batch, -1))
+            if made.shift is not None and made.error is not None:
+                flat, shift = own.reshape(len(own), batch, -1), made.shift.expand_as(made.error)
+                constant = constant + torch.einsum("sbn,bn->sb", flat, shift.reshape(batch, -1))
+                constant = constant - torch.einsum("sbn,bn->sb", flat.abs(), made.error.reshape(batch, -1))
             constant = constant - made.floor
             if made.slopes is not None:
-                own = above.mul_(made.slopes[0]).add_(below.mul_(made.slopes[1]))
+                own = torch.where(own > 0, *made.slopes).mul_(own)
             if made.adjoint is None:
                 continue
             for position, part in zip(self.call(i).inputs, made.adjoint(own), strict=True):

@@ -55,6 +55,9 @@ class Lines:
         high: The offset above; None is 0.
         slopes: Those of the lower and of the upper line; None is 1.
         floor: What the adjoint may lose of a row of any size by underflow.
+        shift: Of an affine call, what is added to J's result, in its shape or with one row for all; it has no
+            other offsets.
+        error: How far its result may be off.
     """
 
     adjoint: Callable[[Tensor], tuple[Tensor, ...]] | None
@@ -62,6 +65,8 @@ class Lines:
     high: Tensor | None = None
     slopes: tuple[Tensor, Tensor] | None = None
     floor: float = 0.0
+    shift: Tensor | None = None
+    error: Tensor | None = None
 
 
 def lines(call: Call, boxes: Sequence[Box], result: Box) -> Lines:
@@ -81,7 +86,7 @@ def lines(call: Call, boxes: Sequence[Box], result: Box) -> Lines:
             return made
         shift, adjoint = _adjoint(exact_form(call, boxes), boxes)
         error = rounding(call, boxes, result)
-        return Lines(adjoint, shift - error, shift + error)
+        return Lines(adjoint, shift=shift, error=error)
     if call.func in BILINEAR and len(boxes) <= 2:
         return _bilinear(call, boxes, result)
     if call.func in CURVES and len(boxes) == 1:
@@ -132,7 +137,9 @@ def _product(call: Call, x: Box) -> Lines | None:
     gamma = sum(x.gamma(spread * count) for count in weight.shape[:2])
     if gamma > COARSEST or not is_single(weight):
         return None
-    own, zero = call.cast(torch.float32), torch.zeros(x.shape, dtype=torch.float32)
+    own = call.cast(torch.float32)
+    apart = weight.ndim in (2, x.low.ndim)  # the first axis counts rows, of which one stands for all
+    zero = torch.zeros((1, *x.shape[1:]) if apart else x.shape, dtype=torch.float32)
     shift, pull = torch.func.vjp(own.value, zero)  # type: ignore[misc]  # of one output, not of two
     far = x.magnitude
     size = own.sized().value(far.float()).double().mul_(1 + 3 * gamma)
@@ -140,10 +147,12 @@ def _product(call: Call, x: Box) -> Lines | None:
     error = size.mul_(gamma)
 
     def adjoint(rows: Tensor) -> tuple[Tensor, ...]:
+        flat = rows.float().flatten(0, 1).unsqueeze(1) if apart else rows.float()
         with torch.backends.nnpack.flags(enabled=False):  # as in :func:`linear_map`
-            return tuple(part.double() for part in torch.func.vmap(pull)(rows.float()))
+            return tuple(part.double().reshape(len(rows), *x.shape) for part in torch.func.vmap(pull)(flat))
 
-    return Lines(adjoint, shift - error, shift + error, None, torch.finfo(torch.float32).tiny * floor)
+    floor *= torch.finfo(torch.float32).tiny
+    return Lines(adjoint, floor=floor, shift=shift.double(), error=error)
 
 
 def exact_form(call: Call, boxes: Sequence[Box]) -> Callable[..., Tensor]:

@@ -135,6 +135,8 @@ class Tape:
             if a.ndim == 0 or len(a) % count:
                 return False
             rest = slice(len(a) // count, None)
+            if torch.equal(a[rest], b[rest]):
+                continue
             if not torch.allclose(a[rest], b[rest], rtol=rtol, atol=atol, equal_nan=True):
                 return False
         return True
