@@ -86,8 +86,8 @@ def place_picture(
     edge = rcParams["axes.linewidth"]
     axes.add_patch(Rectangle((x, y), wide, tall, fill=False, edgecolor=GRID, linewidth=edge, clip_on=False))
     if title:
-        words = {"fontsize": size, "color": MUTED, "va": "bottom", "ha": "left" if at_left else "center"}
-        axes.text(x if at_left else x + wide / 2, y + tall + 0.02, title, **words)
+        place, ha = (x, "left") if at_left else (x + wide / 2, "center")
+        axes.text(place, y + tall + 0.02, title, fontsize=size, color=MUTED, va="bottom", ha=ha)
 
 
 def levels(picture: Tensor, low: float, high: float) -> Any:
