@@ -250,7 +250,8 @@ def test_one_drawn_network_has_a_bound_by_its_density_ratio() -> None:
     assert torch.equal(flat(trained(subject.model)), before)
     assert drawn_once(replace(subject, certified=None), 0.03) is None
     assert DRAWN not in ladder(replace(subject, certified=None)).labels
-    assert drawn_once(changed(subject, certificate_rows=59.0), 0.03) is None
+    other = changed(subject, certificate_rows=59.0)
+    assert drawn_once(other, 0.03) is None and DRAWN not in ladder(other).labels
 
 
 def test_a_certificate_of_nearly_one_is_vacuous() -> None:
