@@ -326,7 +326,7 @@ MANY = 300
 
 HEAVY_TAILS = (
     f"Of fewer than {MANY} examples the interval may be too narrow where the data have heavy tails, which so "
-    "few do not show: it held the gain in 86 % of samples of 30 lognormal numbers, in 89 % of 100."
+    "few do not show: it held the gain in 86 % of samples of 30 lognormal numbers, in 90 % of 100."
 )
 
 
@@ -334,7 +334,7 @@ def gain(subject: Subject) -> Finding:
     """How many nats more the density gives held-out examples than the Gaussian of the training examples.
 
     The interval is Hall's; where the Gaussian finds few examples very unlikely, as of lognormal ones, it held
-    the gain in .86 of 400 simulated samples of 30, in .89 of 100 and in .93 of 300.
+    the gain in .86 of 400 simulated samples of 30, in .90 of 100 and in .93 of 300.
 
     Args:
         subject: A density whose training examples are known.
