@@ -145,8 +145,8 @@ def main() -> None:
                 one, gradients, version = of_peer(given.peer, law, seed)
                 found.append(worth(one[:, None], gradients))
             rows.append(row(law, "NUTS of pyro-ppl", found))
-        for one in rows[-3:]:
-            print(one, flush=True)
+        for made in rows[-3:]:
+            print(made, flush=True)
     record(
         "bayes/nuts",
         title="Effective draws per gradient of NUTS and HMC, each adapted by itself: medians, least and most",
