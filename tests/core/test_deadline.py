@@ -62,6 +62,8 @@ def test_what_comes_next_is_refused_where_it_would_end_late():
     refused = r"stopped after .* s: a pass needs about 6 s of \d"
     with pytest.raises(NotAsked, match=refused), deadline(time.perf_counter() + 5):
         check_deadline(6.0, "a pass")
+    with pytest.raises(NotAsked, match=r"its time is up$"), deadline(time.perf_counter() - 1):
+        check_deadline(3e-5, "a pass")
 
 
 def test_who_goes_on_after_a_refusal_is_stopped_when_done():

@@ -5,6 +5,7 @@ import torch
 
 from margin.core.types import Batch
 from margin.data.examples import Arrays, InOrder, Shuffled, fingerprint, offsets_of, ranges
+from margin.data.open import open_data
 
 
 def numbers(count: int) -> Arrays:
@@ -103,3 +104,9 @@ def test_ranges_are_pythons(starts: list[int], counts: list[int]) -> None:
 def test_offsets_begin_with_nought_and_end_with_the_total() -> None:
     assert offsets_of(torch.tensor([2, 0, 3])).tolist() == [0, 2, 2, 5]
     assert offsets_of(torch.zeros(0, dtype=torch.int64)).tolist() == [0]
+
+
+def test_data_say_in_one_line_what_they_are() -> None:
+    assert repr(open_data("iris", {})) == (
+        "<Data iris: train 90, val 23, test 37; in_features 4, num_examples 90, num_classes 3>"
+    )

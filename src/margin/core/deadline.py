@@ -59,8 +59,9 @@ def check_deadline(needs: float = 0.0, what: str = "the next step") -> None:
     """
     mine, now = _current.get(), time.perf_counter()
     if now + needs > mine.until:
-        left = duration(max(mine.until - now, 0.0))
-        why = f"{what} needs about {duration(needs)} of {left}" if needs else "its time is up"
+        left = mine.until - now
+        fits = f"{what} needs about {duration(needs)} of {duration(left)}"
+        why = fits if needs and left > 0 else "its time is up"
         mine.missed = f"stopped after {duration(now - mine.start)}: {why}"
         raise NotAsked(mine.missed)
 

@@ -81,6 +81,14 @@ class Data:
     origin: Mapping[str, Any] = field(default_factory=dict)
     resumable: bool = True
 
+    def __repr__(self) -> str:
+        sizes = [
+            f"{name} {len(part):,}" if hasattr(part, "__len__") else name
+            for name, part in self.splits.items()
+        ]
+        facts = [f"{name} {value}" for name, value in self.spec.items() if isinstance(value, int | tuple)]
+        return f"<Data {self.name}: {', '.join(sizes)}; {', '.join(facts)}>"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arrays:

@@ -17,7 +17,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     for needed in ("sphinx", "nbclient", "ipykernel"):
         pytest.importorskip(needed)
     command = [sys.executable, str(ROOT / "docs" / "build_site.py"), str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=900)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=1800)
     assert done.returncode == 0, done.stderr[-3000:]
     for name in ("index", "commands", "catalog", "results", "verdicts", "reference/margin.robust"):
         assert (tmp_path / f"{name}.html").stat().st_size > 5_000
