@@ -19,7 +19,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_list_has_one_of_each_chapter(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_has_one_of_each_chapter(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")  # wide enough that no row is folded
     assert main(["exercise", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert len({row["chapter"] for row in rows}) == len(rows) == 15

@@ -77,7 +77,7 @@ def test_a_bar_leaves_room_for_its_step(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_wide_enough_nothing_is_folded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert "  train    train a model on data; leaves a run\n" in usage()
+    assert "  train     train a model on data; leaves a run\n" in usage()
 
 
 def test_help_of_no_model_is_a_mistake(capsys: pytest.CaptureFixture) -> None:

@@ -62,9 +62,13 @@ def test_attacked_images_stand_below_their_originals_and_the_change_below_both()
     assert (model(before).argmax(1) != model(after).argmax(1)).all()
     with drawing() as (_, axes):
         said = examples(axes, finding)
-        assert len(axes.child_axes) == 18
-        titles = [place.get_title(loc="left") for place in axes.child_axes if place.get_title(loc="left")]
+        assert len(axes.images) == 18
+        titles = [text.get_text() for text in axes.texts]
         assert titles[:2] == ["original", "attacked"] and titles[2].startswith("change, each")
+        places = [image.get_extent() for image in axes.images]  # left, right, bottom, top
+        for original, attacked, change in zip(places[:6], places[6:12], places[12:], strict=True):
+            assert original[:2] == attacked[:2] == change[:2]
+            assert original[2] > attacked[3] > attacked[2] > change[3]
     largest = (after - before).abs().max().item()
     assert f"6 images that a step of at most {largest:.4g} breaks" in said
 
