@@ -8,6 +8,9 @@ from contextvars import ContextVar
 
 from margin.core.findings import NotAsked
 
+STOPPED = "stopped after"
+"""How the reason begins why a question has no answer for which its time was too short."""
+
 
 class Deadline:
     """A point in time by ``time.perf_counter``; ``missed`` says how a computation missed it, or is ""."""
@@ -62,7 +65,7 @@ def check_deadline(needs: float = 0.0, what: str = "the next step") -> None:
         left = mine.until - now
         fits = f"{what} needs about {duration(needs)} of {duration(left)}"
         why = fits if needs and left > 0 else "its time is up"
-        mine.missed = f"stopped after {duration(now - mine.start)}: {why}"
+        mine.missed = f"{STOPPED} {duration(now - mine.start)}: {why}"
         raise NotAsked(mine.missed)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from margin.core.findings import Finding, NotAsked, Subject
 from margin.core.types import Batch
 from margin.engine.evaluation import copied, eval_mode
+from margin.math.evenly import evenly
 from margin.robust.accuracy_curves import balls, box_of, measure, take
 from margin.robust.attacks.gradient import labels_of
 from margin.robust.attacks.minimal import boundary_attack
@@ -207,7 +208,7 @@ def one_layer(subject: Subject, *, share: float = 0.02, limit: int = 8) -> Findi
     low, high = box.low.flatten(1), box.high.flatten(1)
     off = []
     with torch.enable_grad():
-        for place in torch.linspace(0, low.shape[1] - 1, min(PLACES, low.shape[1])).long().tolist():
+        for place in evenly(low.shape[1], PLACES).tolist():
             at = z.detach().requires_grad_()
             (slope,) = torch.autograd.grad(layer(at).flatten(1)[:, place].sum(), at)
             for sign, end in ((-1, low), (1, high)):

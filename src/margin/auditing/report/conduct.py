@@ -19,11 +19,9 @@ from margin.auditing.report.evidence import (
 from margin.auditing.report.performance import HALF, LINEAR, LOSS, MEMORIZED, right, terms_of
 from margin.auditing.report.rivals import copied
 from margin.auditing.report.table import elements
+from margin.core.deadline import STOPPED
 from margin.figures.digits import figures
 from margin.theory.dynamics.finished import last_stretch
-
-STOPPED = "stopped after"
-"""How the reason begins why a question has no answer for which its time was too short."""
 
 SANDWICH = "robust/linf.sandwich"
 PIXEL_SHIFT = "vision/shift.classes"

@@ -187,14 +187,14 @@ def finding_fragment(answer: Answer, identifier: str) -> str:
     part = section(answer, identifier)
     template = '{% import "table.html.jinja" as table %}{{ table.numbers(section) }}'
     known = bool(part.finding.value.isfinite().any())
-    numbers = environment().from_string(template).render(section=part) if known else ""
+    rows = environment().from_string(template).render(section=part) if known else ""
     counts = part.finding.counts
     verdicts = ", ".join(
         f'<span class="verdict {verdict}">{verdict}</span>{f" {count}" if len(counts) > 1 else ""}'
         for verdict, count in counts.items()
     )
     drawn = f"<figure>{part.plot}</figure>\n" if part.plot else ""
-    return f'<div class="finding">\n{numbers}\n<p>Verdict: {verdicts}</p>\n{drawn}</div>'
+    return f'<div class="finding">\n{rows}\n<p>Verdict: {verdicts}</p>\n{drawn}</div>'
 
 
 def _render(template: str, audit: Audit, *, training: list[tuple[str, str]]) -> str:
