@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from margin.core.findings import Finding, NotAsked, Subject
 from margin.core.types import Batch
-from margin.engine.evaluation import copied, eval_mode
+from margin.engine.evaluation import capture, copied, eval_mode
 from margin.math.evenly import evenly
 from margin.robust.accuracy_curves import balls, box_of, measure, take
 from margin.robust.attacks.gradient import labels_of
@@ -226,23 +226,13 @@ def one_layer(subject: Subject, *, share: float = 0.02, limit: int = 8) -> Findi
 
 def _entered(subject: Subject, limit: int) -> tuple[nn.Module, Tensor]:
     """A copy in float64 of the first dense or convolution layer that is called, and what enters it."""
-    found: list[tuple[nn.Module, Tensor]] = []
-
-    def note(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        if not found and inputs and isinstance(inputs[0], Tensor):
-            found.append((module, inputs[0].detach().double()))
-
     layers = [module for module in subject.model.modules() if isinstance(module, PRODUCTS)]
-    hooks = [layer.register_forward_pre_hook(note) for layer in layers]
-    try:
-        with torch.no_grad(), eval_mode(subject.model):
-            subject.model(*(part[:limit] for part in subject.test[0].inputs))
-    finally:
-        for hook in hooks:
-            hook.remove()
-    if not found:
+    with torch.no_grad(), eval_mode(subject.model), capture(layers) as calls:
+        subject.model(*(part[:limit] for part in subject.test[0].inputs))
+    call = next((call for call in calls if call.args and isinstance(call.args[0], Tensor)), None)
+    if call is None:
         raise NotAsked("no dense or convolution layer was called")
-    layer, z = found[0]
+    layer, z = call.module, call.args[0].detach().double()
     twin = copied(layer).double().eval()
     twin._forward_pre_hooks.clear()
     return twin.requires_grad_(False), z

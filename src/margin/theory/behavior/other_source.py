@@ -17,7 +17,7 @@ from margin.core.tasks import CLASSES, VALUES, Task
 from margin.core.types import Batch
 from margin.engine.evaluation import sample_examples
 from margin.engine.loop import risk
-from margin.math.evenly import evenly
+from margin.math.evenly import in_order
 from margin.nn.predictive import predictive_of, states_law
 from margin.theory.prediction.held_out import (
     Terms,
@@ -119,14 +119,10 @@ def out_of_distribution(subject: Subject) -> Finding:
         interval=(low, high),
         labels=labels,
         failure=failure,
-        curves={} if failure else {"held-out": _quantiles(own[:, 0]), "other": _quantiles(other[:, 0])},
+        curves={}
+        if failure
+        else {"held-out": in_order(own[:, 0], MOST_POINTS), "other": in_order(other[:, 0], MOST_POINTS)},
     )
-
-
-def _quantiles(values: Tensor) -> Tensor:
-    """A sample of numbers in order, thinned evenly."""
-    ordered = values.sort().values
-    return ordered[evenly(len(ordered), MOST_POINTS)]
 
 
 def demo() -> Subject:

@@ -41,7 +41,7 @@ def quantized(model: nn.Module, levels: int) -> tuple[nn.Module, float]:
         for parameter in twin.parameters():
             if parameter.ndim < 2 or not parameter.is_floating_point():
                 continue
-            code, values = evenly(parameter, parameter.amin(), parameter.amax(), levels)
+            code, values = nearest(parameter, parameter.amin(), parameter.amax(), levels)
             parameter.copy_(values[code])
             counts = torch.bincount(code.flatten(), minlength=levels)
             bits = 8 * parameter.element_size()
@@ -84,7 +84,7 @@ def pruned(model: nn.Module, levels: int, keep: float) -> tuple[nn.Module, float
                 nats += NATS_A_BIT * bits * tensor.numel()
                 continue
             if tensor.ndim < 2:
-                code, values = evenly(tensor, tensor.amin(), tensor.amax(), PLAIN)
+                code, values = nearest(tensor, tensor.amin(), tensor.amax(), PLAIN)
                 nats += tensor.numel() * math.log(PLAIN)
             else:
                 code, values = _few(tensor, levels, keep)
@@ -94,7 +94,7 @@ def pruned(model: nn.Module, levels: int, keep: float) -> tuple[nn.Module, float
     return twin, nats
 
 
-def evenly(entries: Tensor, low: Tensor, high: Tensor, levels: int) -> tuple[Tensor, Tensor]:
+def nearest(entries: Tensor, low: Tensor, high: Tensor, levels: int) -> tuple[Tensor, Tensor]:
     """The nearest of so many values evenly spaced between two, by its number, and the values."""
     step = ((high - low) / max(levels - 1, 1)).clamp(min=torch.finfo(entries.dtype).tiny)
     code = ((entries - low) / step).round().clamp(0, levels - 1).long()
@@ -109,7 +109,7 @@ def _few(entries: Tensor, levels: int, keep: float) -> tuple[Tensor, Tensor]:
     stays = (sizes >= least) & (sizes > 0)
     kept = sizes[stays] if bool(stays.any()) else sizes.flatten()[:1]
     ends = (kept.mean(), kept.mean()) if half == 1 else (kept.amin(), kept.amax())
-    code, values = evenly(sizes, *ends, half)
+    code, values = nearest(sizes, *ends, half)
     sign = torch.where(entries < 0, -1, 1)
     return half + torch.where(stays, sign * (code + 1), 0), torch.cat(
         (-values.flip(0), values.new_zeros(1), values)

@@ -16,7 +16,7 @@ from margin.core.findings import Finding, Subject, has_targets
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.engine.loop import risk
-from margin.math.evenly import evenly
+from margin.math.evenly import evenly, in_order
 from margin.math.probability.mixtures import Mixture
 from margin.nn.predictive import predictive_of, states_law
 from margin.theory.prediction.held_out import (
@@ -186,8 +186,7 @@ def calibration(subject: Subject) -> Finding:
 
 def _widths(laws: Laws) -> Tensor:
     """The widths of the 95 % intervals in order: how sharp the laws are."""
-    found = (laws.columns["high"] - laws.columns["low"]).sort().values
-    return found[evenly(len(found), MOST_POINTS)]
+    return in_order(laws.columns["high"] - laws.columns["low"], MOST_POINTS)
 
 
 def _few(terms: Terms) -> str:
