@@ -250,6 +250,14 @@ def test_chunks_change_nothing(chunk, monkeypatch):
         breakpoints(net, *segments(), chunk=chunk)
 
 
+def test_what_has_no_room_for_one_vertex_more_is_not_searched(monkeypatch):
+    """Of millions of values, the list of all crossings takes many times the values' own memory."""
+    monkeypatch.setattr(regions_segments, "MEMORY", 8 * 12 * 2)  # the ends of a segment, and no more
+    monkeypatch.setattr(regions_segments.Chains, "_crossings", lambda *_: pytest.fail("searched"))
+    with pytest.raises(ArithmeticError, match="12 values at 3 breakpoints do not fit in memory"):
+        breakpoints(built(lambda: mlp(6, 12, 10, 3)), *segments())
+
+
 @pytest.mark.parametrize(
     ("function", "name"),
     [

@@ -85,14 +85,14 @@ class Chains:
             OutOfRoom: The values would take too much memory.
             ArithmeticError: A value is not finite.
         """
+        _check_room(len(values) + 1, values.shape[1])
         touch = TOUCH * self._scale(values)[:, None]
         found, values = self._crossings(values, knots, touch)
         first = found.vertex.diff(prepend=found.vertex.new_tensor([-1])) > 0
         row, weight = found.row[first], found.weight[first]
         new = row + 1 + torch.arange(len(row), device=row.device)
         count = len(values) + len(row)
-        if 8 * count * values.shape[1] > MEMORY:
-            raise OutOfRoom(f"{values.shape[1]:,} values at {count:,} breakpoints do not fit in memory")
+        _check_room(count, values.shape[1])
         is_new = torch.zeros(count, dtype=torch.bool, device=row.device).index_fill_(0, new, True)
         left = torch.arange(count, device=row.device) - is_new.cumsum(0)
         share = values.new_zeros(count).index_copy_(0, new, weight)
@@ -136,6 +136,11 @@ class Chains:
         same = (row[1:] == row[:-1]) & (weight.diff() <= width[1:])
         vertex = torch.cat((row.new_zeros(min(len(row), 1)), (~same).cumsum(0)))
         return Crossings(row, weight, column, level, vertex), values
+
+
+def _check_room(vertices: int, columns: int) -> None:
+    if 8 * vertices * columns > MEMORY:
+        raise OutOfRoom(f"{columns:,} values at {vertices:,} breakpoints do not fit in memory")
 
 
 CHUNK = 32
