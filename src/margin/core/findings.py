@@ -253,14 +253,30 @@ def finding_of(claim: Claim, subject: "Subject") -> Finding:
     """What a claim answers of a subject, with the row's reference where it has none, and its remark.
 
     Raises:
-        NotAsked: The claim raised it, or its answer is no more than the range of the quantity.
+        NotAsked: The claim raised it, or its answer is no more than the range of the quantity; or it raised
+            anything else of a model with a parameter that is not finite.
     """
-    found: Finding = resolve(claim.ask)(subject)
+    try:
+        found: Finding = resolve(claim.ask)(subject)
+    except NotAsked:
+        raise
+    except Exception as error:
+        if odd := odd_parameter(subject.model):
+            raise NotAsked(odd) from error
+        raise
     if found.leaves_open:
         least, most = found.range
         raise NotAsked(f"the answer tells nothing: all of [{least:g}, {most:g}] is possible")
     remarks = (*found.remarks, *([subject.remark] if subject.remark else []))
     return replace(found, reference=found.reference or claim.reference, remarks=remarks)
+
+
+def odd_parameter(model: nn.Module) -> str:
+    """Which parameter or buffer of a model is the first that is not finite, in words; "" where all are."""
+    for name, x in (*model.named_parameters(), *model.named_buffers()):
+        if not bool(x.isfinite().all()):
+            return f"{name} of the model is not finite"
+    return ""
 
 
 def demonstrated(claim: Claim) -> tuple[Finding, float]:

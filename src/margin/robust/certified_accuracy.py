@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from margin.core.findings import Finding, NotAsked, Subject
+from margin.core.findings import Finding, NotAsked, Subject, odd_parameter
 from margin.core.types import Batch
 from margin.engine.evaluation import capture, copied, eval_mode
 from margin.math.evenly import evenly
@@ -304,7 +304,7 @@ def _radius(subject: Subject, norm: Norm, limit: int, share: float) -> Finding:
         labels=tuple(f"by {name}" for name in names),
         failure=f"a bound or an attack is wrong: example {both[0]} is proved right and broken"
         if both
-        else "",
+        else odd_parameter(subject.model),
         curves={"radius": best, "eps": torch.tensor([threat.eps])},
         remarks=tuple(remarks),
     )

@@ -1,11 +1,15 @@
 """What is asked of chains: those that disagree, diverge or follow another rule are told apart."""
 
+import math
+from collections.abc import Callable
+
+import pytest
 import torch
 
 from margin.bayes.mcmc.claims import agreement, balance, demo, divergences, reversed_trajectory, traces, worth
 from margin.bayes.mcmc.diagnostics import effective_sample_size, r_hat
 from margin.bayes.mcmc.figures import chains
-from margin.core.findings import Verdict
+from margin.core.findings import Finding, Subject, Verdict
 from margin.figures.svg import drawing
 
 
@@ -20,6 +24,14 @@ def test_chains_are_compared_by_what_they_predict() -> None:
     assert float(worth(subject).value) == float(effective_sample_size(draws).min())
     model.draws[:, 0] += 10
     assert float(agreement(subject).value) > 1.5
+
+
+@pytest.mark.parametrize("claim", [agreement, worth])
+def test_draws_that_are_no_numbers_agree_with_nothing(claim: Callable[[Subject], Finding]) -> None:
+    """R-hat of NaN is NaN, which a constant output has too: that one agrees."""
+    subject = demo()
+    subject.model.draws[3, 1] = math.nan
+    assert claim(subject).verdict is Verdict.FAILED
 
 
 def test_divergences_are_shares_of_each_chain() -> None:

@@ -64,6 +64,15 @@ def test_the_calibration_error_is_the_kolmogorov_distance() -> None:
         assert float(found.interval[1]) == pytest.approx(float(found.value) + half)
 
 
+@pytest.mark.parametrize("mean", [-0.5, 0.5])
+def test_a_law_too_high_or_too_low_is_as_far_on_either_side_of_a_step(mean: float) -> None:
+    """The empirical law jumps at a value: of one side the distance is D+, of the other D-."""
+    batch = demo().test[0]._replace(inputs=(torch.full((400, 1), mean).double(),))
+    found = calibration(replace(of(1.0), test=[batch]))
+    expected = kstest(batch.targets.numpy(), norm(mean, 1).cdf).statistic
+    assert float(found.value) == pytest.approx(expected, abs=1e-12)
+
+
 def test_a_weight_counts_an_example_so_often() -> None:
     batch = demo().test[0]
     weight = torch.ones(400).double()

@@ -13,7 +13,7 @@ from torch import Generator, Tensor, nn
 from margin.bayes.laplace.learning import laplace
 from margin.bayes.linear.regression import BayesianLinearRegression, conjugate
 from margin.bayes.mcmc.chains import hamiltonian
-from margin.core.findings import Finding, Subject
+from margin.core.findings import Finding, Subject, odd_parameter
 from margin.core.tasks import VALUES
 from margin.core.types import Batch
 from margin.engine.loop import State, risk
@@ -117,6 +117,7 @@ def sampled(subject: Subject) -> Finding:
         stderr=found.std(0) / CHAINS**0.5,
         equals=1.0,
         tolerance=0.05,
+        failure=odd_parameter(core),
         labels=tuple(f"direction {k + 1}" for k in range(len(mean))),
     )
 

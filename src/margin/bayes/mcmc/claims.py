@@ -49,7 +49,8 @@ def agreement(subject: Subject) -> Finding:
         subject: A network whose weights were sampled by chains.
     """
     core: Any = core_of(subject.model)
-    found = r_hat(traces(subject))
+    drawn = traces(subject)
+    found = r_hat(drawn)
     diverged = int((~core.mixing()).sum())
     told = f" {diverged} chains diverged and are left out of predictions." if diverged else ""
     return Finding(
@@ -58,7 +59,8 @@ def agreement(subject: Subject) -> Finding:
         + told,
         value=found.nan_to_num(nan=1.0).max(),
         range=(0.0, math.inf),
-        curves={"draws": traces(subject)[:, :, int(found.nan_to_num(nan=0.0).argmax())]},
+        failure=_unheard(drawn),
+        curves={"draws": drawn[:, :, int(found.nan_to_num(nan=0.0).argmax())]},
     )
 
 
@@ -77,7 +79,12 @@ def worth(subject: Subject) -> Finding:
         value=found.nan_to_num(nan=0.0).min(),
         unit="draws",
         range=(0.0, math.inf),
+        failure=_unheard(draws),
     )
+
+
+def _unheard(drawn: Tensor) -> str:
+    return "" if bool(drawn.isfinite().all()) else "an output of a draw is not finite"
 
 
 def divergences(subject: Subject) -> Finding:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
-from margin.core.findings import Finding, Subject
+from margin.core.findings import Finding, Subject, odd_parameter
 from margin.core.tasks import TOKENS
 from margin.core.types import Batch
 from margin.engine.evaluation import ExampleSample, drawn_rows, eval_mode, expand_weight, in_double
@@ -173,7 +173,9 @@ def alignment(subject: Subject) -> Finding:
         range=(0.0, 1.0),
         premises=(independent_draws(subject),),
         labels=("same place", "same place from the end"),
-        failure="" if bool(shares[0].stderr.isfinite()) else "no error from fewer than 2 pairs with tokens",
+        failure=odd_parameter(subject.model)
+        if bool(shares[0].stderr.isfinite())
+        else "no error from fewer than 2 pairs with tokens",
         curves={"alignment": _longest(parts)},
     )
 
@@ -294,7 +296,7 @@ def by_length(subject: Subject) -> Finding:
         unit="share of target tokens",
         range=(-1.0, 1.0),
         premises=(independent_draws(subject),),
-        failure=""
+        failure=odd_parameter(subject.model)
         if bool(low < high) and bool((short.stderr + long.stderr).isfinite())
         else "too few sources of different lengths",
         curves={

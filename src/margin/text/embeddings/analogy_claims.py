@@ -6,7 +6,7 @@ from itertools import permutations
 
 import torch
 
-from margin.core.findings import Finding, NotAsked, Subject
+from margin.core.findings import Finding, NotAsked, Subject, odd_parameter
 from margin.data.data_home import folder_of
 from margin.nn.preprocessed import core_of
 from margin.text.embeddings.claims import words_subject
@@ -86,6 +86,7 @@ def by_section(subject: Subject) -> Finding:
         interval=(wide[:, 0].double(), wide[:, 1].double()),
         printed=(narrow[:, 0].double(), narrow[:, 1].double()),
         range=(0.0, 1.0),
+        failure=odd_parameter(subject.model),
         labels=tuple(f"{name} ({count:,})" for name, (_, count) in counts.items()),
         sample=f"{counts['all'][1]:,} of {total:,} analogies are asked, {EACH} a section at most",
     )

@@ -195,7 +195,7 @@ def shifted_pmi(subject: Subject) -> Finding:
         statement="Correlation of the scores x . y with their optimum log C_ab / (C_a k q(b)), PMI - log k "
         f"up to the power of the noise, over the {len(counts.values):,} pairs that are seen, by how often. "
         "Vectors of few numbers cannot reach it everywhere, nor a training that ends before.",
-        value=(covariance[0, 1] / scale).nan_to_num(0.0).clamp(-1, 1),
+        value=torch.where(scale == 0, scale, covariance[0, 1] / scale).clamp(-1, 1),  # 0 of constant scores
         range=(-1.0, 1.0),
     )
 

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor, nn
 
-from margin.core.findings import Finding, NotAsked, Subject
+from margin.core.findings import Finding, NotAsked, Subject, odd_parameter
 from margin.core.tasks import CLASSES, VALUES, Task
 from margin.core.types import Batch, Objective
 from margin.engine.evaluation import counts, eval_mode, expand_weight, sample_examples
@@ -401,7 +401,7 @@ def dead(subject: Subject, *, examples: int = EXAMPLES) -> Finding:
         range=(0.0, 1.0),
         kind="upper",
         premises=(independent_draws(subject),),
-        failure="" if count else "no held-out example has a weight above 0",
+        failure=odd_parameter(subject.model) if count else "no held-out example has a weight above 0",
         labels=tuple(f"{name}: {len(each)} units" for name, each in found.items()),
     )
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from margin.core.findings import Finding, NotAsked, Subject, has_real_input
+from margin.core.findings import Finding, NotAsked, Subject, has_real_input, odd_parameter
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch, unseen
 from margin.engine.evaluation import capture, drawn_rows, eval_mode
@@ -112,6 +112,7 @@ def shifted_classes(subject: Subject) -> Finding:
         interval=(wide[0], wide[1]),
         printed=(narrow[0], narrow[1]),
         premises=(independent_draws(subject),),
+        failure=odd_parameter(subject.model),
         curves={
             "pixels": torch.arange(1, SHIFTS + 1).double(),
             "share that changes": torch.tensor(counts, dtype=torch.float64) / count,
