@@ -1,6 +1,7 @@
 """NaN fails every gate: what is asked of a model whose weights are no numbers is failed, or not asked."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -24,6 +25,20 @@ def without_numbers(subject: Subject) -> int:
         for p in real:
             p.fill_(math.nan)
     return len(real)
+
+
+@pytest.mark.parametrize(
+    "name", ["geometric/power_sums.inversion", "generative/samples.mmd", "generative/vae.linear"]
+)
+def test_an_input_that_is_no_number_is_named_where_nothing_can_be_computed(name: str) -> None:
+    claim = claims()[name]
+    subject = resolve(claim.demo)()
+    batch = subject.test[0]
+    x = batch.inputs[0].clone()
+    x[1].view(-1)[0] = math.nan
+    odd = replace(subject, test=[batch._replace(inputs=(x, *batch.inputs[1:])), *list(subject.test)[1:]])
+    with pytest.raises(NotAsked, match="an input of held-out example 1 is not finite"):
+        finding_of(claim, odd)
 
 
 def same(a: Finding, b: Finding) -> bool:

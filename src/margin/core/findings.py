@@ -254,14 +254,14 @@ def finding_of(claim: Claim, subject: "Subject") -> Finding:
 
     Raises:
         NotAsked: The claim raised it, or its answer is no more than the range of the quantity; or it raised
-            anything else of a model with a parameter that is not finite.
+            anything else where a parameter or a held-out input is not finite.
     """
     try:
         found: Finding = resolve(claim.ask)(subject)
     except NotAsked:
         raise
     except Exception as error:
-        if odd := odd_parameter(subject.model):
+        if odd := odd_parameter(subject.model) or _odd_input(subject.test):
             raise NotAsked(odd) from error
         raise
     if found.leaves_open:
@@ -276,6 +276,17 @@ def odd_parameter(model: nn.Module) -> str:
     for name, x in (*model.named_parameters(), *model.named_buffers()):
         if not bool(x.isfinite().all()):
             return f"{name} of the model is not finite"
+    return ""
+
+
+def _odd_input(batches: Sequence[Batch]) -> str:
+    """Which example has the first input that is not finite, in words; "" where all are."""
+    before = 0
+    for batch in batches:
+        for x in batch.inputs:
+            if odd := (~x.flatten(1).isfinite().all(1)).nonzero().flatten().tolist() if x.ndim else []:
+                return f"an input of held-out example {before + odd[0]:,} is not finite"
+        before += len(batch.inputs[0])
     return ""
 
 
