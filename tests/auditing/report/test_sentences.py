@@ -587,6 +587,21 @@ def test_the_class_that_is_segmented_worst_is_named(finding, low, high, level, w
     assert said.text.startswith(words)
 
 
+@pytest.mark.parametrize(("accuracy", "named"), [(0.8, True), (0.4, False)])
+def test_where_a_line_is_right_and_it_is_mostly_wrong_no_class_is_the_worst(finding, accuracy, named):
+    """Worse than a linear model alone is no reason to be silent of the classes: it may be mostly right."""
+    ends = (f64(0.88, 0.55), f64(0.92, 0.7))
+    dice = finding(value=f64(0.9, 0.6), interval=ends, range=(0.0, 1.0), kind="estimate", labels=("a", "b"))
+    found = {
+        "theory/risk.accuracy": estimate(finding, accuracy, accuracy - 0.02, accuracy + 0.02),
+        "theory/baseline.constant": estimate(finding, 0.2, 0.1, 0.3, low=f64(0.0)),
+        "theory/baseline.linear": estimate(finding, -0.1, -0.15, -0.05),
+        "vision/segmentation.dice": dice,
+    }
+    said = by(audit_of(found), "fails")
+    assert [s.text.startswith("Class 'b' is segmented worst") for s in said] == [True] * named
+
+
 def test_of_largest_loss_are_named_those_that_are_wrong_of_a_model_that_is_mostly_right(finding):
     index, losses = torch.tensor([7, 3]), f64(2.0, 1.0)
 
