@@ -15,7 +15,7 @@ from margin.robust.attacks.linear_models import dual_length
 from margin.robust.attacks.minimal import deepfool
 from margin.robust.attacks.threat_models import Threat
 
-SHORT = Descent(steps=120, searches=8, lr=0.005, constant=1e-2)
+SHORT = Descent(steps=80, searches=6, lr=0.005, constant=3e-2)
 STEP = 0.005 * 4  # of a coordinate of the box below
 
 
@@ -50,10 +50,44 @@ def test_of_a_linear_model_it_finds_the_distance_of_the_nearest_hyperplane(width
     found = carlini_wagner(model, scaled, CLASSES, threat(-width, width), descent=SHORT)
     assert found.broken.all()
     ratio = found.distance / (distance * scale)
-    assert (ratio > 1 - 1e-9).all() and ratio.median() < 1.02
-    assert (found.distance / scale - distance).max() < 2 * STEP
+    assert (ratio > 1 - 1e-9).all() and ratio.max() < 1.01
     assert missed(CLASSES)(model(found.inputs), batch.targets).all()
     torch.testing.assert_close(found.distance, (found.inputs - scaled.inputs[0]).norm(dim=1))
+
+
+def test_from_the_walls_it_finds_the_least_perturbation_within_the_box():
+    """Of black and white pixels: gap / ||w||, w of those alone that can move downhill, which is inwards.
+
+    A start a two-hundredth of the side from each wall weighs only on what is nearer than that. Mutants: a
+    start at .999999 of the way to a wall, where tanh is flat and nothing is found; points that are not drawn
+    back.
+    """
+    torch.manual_seed(0)
+    model = nn.Linear(12, 2, bias=False).double()
+    x = (torch.rand(30, 12, generator=seeded(3)) < 0.5).double()
+    y = model(x).argmax(1)
+    with torch.no_grad():
+        slope = model.weight[1 - y] - model.weight[y]
+        gap = (slope * x).sum(1).neg()
+    inward = slope * ((slope > 0) == (x == 0))
+    distance = gap / inward.norm(dim=1)
+    step = inward * (gap / inward.square().sum(1))[:, None]
+    lone = step.abs().amax(1) < 0.9  # the other wall is not met
+    assert (lone & (distance > 0.15)).sum() > 20
+    descent = Descent(steps=200, searches=7, constant=1e-2)
+    found = carlini_wagner(model, Batch((x,), y), CLASSES, threat(0.0, 1.0), descent=descent)
+    ratio = found.distance / distance
+    assert (ratio[lone] > 1 - 1e-6).all() and ratio[lone].max() < 1.2
+    assert ratio[lone & (distance > 0.15)].max() < 1.01
+    assert found.inputs.min() >= 0 and found.inputs.max() <= 1
+
+
+def test_adams_first_steps_which_overshoot_tell_nothing_of_the_weight():
+    """Inputs less than a step from the boundary. Mutant: any step's success counts for the weight."""
+    model, batch, distance = linear(classes=2)
+    found = carlini_wagner(model, batch, CLASSES, threat(), descent=Descent(steps=100, searches=7))
+    near = distance < 0.01 * 8 / 2 * 8**0.5
+    assert near.sum() >= 5 and (found.distance / distance)[near].max() < 1.01
 
 
 def test_it_stays_in_the_box_also_from_its_walls():
