@@ -93,6 +93,9 @@ def test_each_objective_by_its_definition() -> None:
     assert R - math.sqrt(2 * R * 0.08) == pytest.approx(0.1)
     assert float(OBJECTIVES["classic"](r, c)) == pytest.approx(0.1 + 0.2)
     torch.testing.assert_close(OBJECTIVES["lambda"](r, c), grid(r, c), rtol=1e-8, atol=0)
+    assert float(OBJECTIVES["lambda"](r, c)) == pytest.approx(
+        R, rel=1e-12
+    )  # at its best slope it is the root
     torch.testing.assert_close(OBJECTIVES["catoni"](r, c), exponential_grid(r, c), rtol=1e-8, atol=0)
     R = float(OBJECTIVES["catoni"](r, c))
     assert 0.1 * math.log(0.1 / R) + 0.9 * math.log(0.9 / (1 - R)) == pytest.approx(0.08)

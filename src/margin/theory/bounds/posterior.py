@@ -294,8 +294,8 @@ def pac_bayes(
         scale: Which map stands before the model: "standard" has been fitted to rows.
         init_from: The run or file that the weights begin with, which may have seen the rows of the bound.
         bound: What the posterior descends on: "quadratic" solves the bound for its root, "classic" is
-            McAllester's, "lambda" the linear one at its best slope, "catoni" Catoni's exponential one at its
-            best slope, which is the inverse of the divergence itself and the tightest.
+            McAllester's, "lambda" the linear one at its best slope, which is the quadratic one, "catoni"
+            Catoni's at its best slope, which is the inverse of the divergence itself and the tightest.
         delta: Probability that the certificate fails, in (0, 1), a fifth of it for the drawing of networks.
         prior_share: Share of the training rows that choose the prior, in [0, 1), drawn by the seed; 0 leaves
             it at the initial weights.
@@ -422,7 +422,7 @@ def classic(r: Tensor, c: Tensor) -> Tensor:
 
 
 def linear(r: Tensor, c: Tensor) -> Tensor:
-    """The least over lambda in (0, 2) of r / (1 - lambda/2) + c / (lambda (1 - lambda/2))."""
+    """The least over lambda in (0, 2) of r / (1 - lambda/2) + c / (lambda (1 - lambda/2)): the quadratic."""
     slope = 2 / ((2 * r / c + 1).sqrt() + 1)
     return r / (1 - slope / 2) + c / (slope * (1 - slope / 2))
 

@@ -6,10 +6,11 @@ gamma on n examples X,
 .. math:: R \le \hat R_\gamma + \frac{8}{n^{3/2}}
     + \frac{72 \ln n \sqrt{\ln(2 W^2)}\, \|X\|_F}{\gamma n}
       \prod_i s_i \Big(\sum_i (b_i / s_i)^{2/3}\Big)^{3/2}
-    + 3 \sqrt{\frac{\ln(1/\delta)}{2 n}}
+    + 3 \sqrt{\frac{\ln(2/\delta)}{2 n}}
 
 with s_i the spectral norms, b_i the sums of the lengths of the rows, W the largest width. Neyshabur,
-Bhojanapalli and Srebro (2018) perturb the weights. Both are far above 1 on networks of any use.
+Bhojanapalli and Srebro (2018) perturb the weights. Both are far above 1 on networks of any use. Where each
+constant comes from stands at the functions; Theorem 1.1 of the one and Theorem 1 of the other hide them.
 """
 
 import math
@@ -24,7 +25,7 @@ from margin.core.findings import Subject
 from margin.core.tasks import class_margins
 from margin.math.linear_algebra.convolution_norms import circular_norm_bound
 from margin.nn.preprocessed import features_of
-from margin.theory.bounds.pac_bayes import check_sample
+from margin.theory.bounds.pac_bayes import check_sample, pac_bayes_kl
 from margin.theory.bounds.samples import vc_bound
 from margin.theory.capacity.growth import log_growth_bound, network_dimension_bound
 from margin.theory.prediction.confusion import class_scores
@@ -99,7 +100,27 @@ def grid_nats(k: int) -> float:
 def spectral_bound(
     share: float, norms: Sequence[Norms], *, width: int, length: float, margin: float, n: int, delta: float
 ) -> float:
-    """The bound of Bartlett, Foster and Telgarsky, margin and norms rounded to powers of 2 that are paid for.
+    r"""The bound of Bartlett, Foster and Telgarsky; margin and norms are powers of 2, which are paid for.
+
+    Its constant is 72 = 2 * 12 * 3/2 * 2, with the numbers of steps 5, 4, 4 and 3. Covers are of the outputs
+    on all n examples, their centers anywhere:
+
+    1. *A layer.* The matrices A Z with sum of row lengths at most b are convex combinations of 2 W^2 matrices
+       of length b ||Z||. The mean of k of them that are drawn, times c = sqrt(k)/(1 + sqrt(k)), is on average
+       within b ||Z||/(1 + sqrt(k)): the squared error is at most (1 - c)^2 t + c^2 (1 - t)/k in units of
+       (b ||Z||)^2, which is the same for all t. So ln N(eps) is at most the least such k times ln(2 W^2),
+       and k < (x - 1)^2 + 1 <= x^2 at x = b ||Z||/eps >= 1: no rounding is left.
+    2. *All layers.* The centers of a layer are projected to the ball of radius s_i ||Z||, which moves them
+       farther from no output; so ||Z|| at layer i is at most ||X|| prod_{j<i} s_j. Errors eps_i grow by the
+       later s_j; the best split of eps among them has the power 2/3 (Theorem 3.3).
+    3. *The loss* falls from 1 at margin 0 to 0 at gamma, and a margin changes by at most twice the change of
+       the outputs: eps becomes gamma eps/2. (sqrt(2) times would do.)
+    4. *Dudley*: 4 alpha/sqrt(n) + (12/n) times the integral of sqrt(ln N) from alpha = 1/n to sqrt(n)
+       (Lemma A.5). Radii are halved; the steps of the chain are 3 eps long, of at most N^2 kinds: by
+       Massart's lemma 3 eps sqrt(2 ln N^2) = 6 eps sqrt(ln N), and eps is twice the way to the next radius.
+       The integral of 1/eps is ln n^(3/2).
+    5. *The sample*: risk <= mean + 2 Rademacher + 3 sqrt(ln(2/delta)/(2n)), McDiarmid's inequality once for
+       the mean and once, doubled, for the complexity, each with delta/2: not ln(1/delta).
 
     Args:
         share: Of the examples whose margin is at most ``margin``.
@@ -113,8 +134,9 @@ def spectral_bound(
     Raises:
         ValueError: A number is out of range.
 
-    Reference: Bartlett, Foster and Telgarsky 2017, Theorem 3.3 with Lemmas 3.1 and A.5; their Theorem 1.1
-    hides the constants.
+    Reference: Bartlett, Foster and Telgarsky 2017, Theorem 3.3 with Lemmas 3.1, 3.2 and A.5; Mohri,
+    Rostamizadeh and Talwalkar 2018, Theorem 3.3, of step 5. Step 1 differs from their Lemma 3.2 by the factor
+    c, which spares a rounding, step 2 by the projection: centers of this kind need be no outputs.
     """
     check_sample(n, delta)
     if not margin > 0:
@@ -131,46 +153,69 @@ def spectral_bound(
     log_term += (sum(spectral) - below) * math.log(2) + 1.5 * sums
     if log_term > 0:
         return 1.0
-    chance = 3 * math.sqrt((paid - math.log(delta)) / (2 * n))
+    chance = 3 * math.sqrt((paid + math.log(2 / delta)) / (2 * n))
     return min(1.0, share + 8 / n**1.5 + math.exp(log_term) + chance)
 
 
 def perturbation_bound(
     share: float, norms: Sequence[Norms], *, width: int, radius: float, margin: float, n: int, delta: float
 ) -> float:
-    r"""The bound of Neyshabur, Bhojanapalli and Srebro, with the constants of its proof.
+    r"""The bound of Neyshabur, Bhojanapalli and Srebro, with the constants that its steps have.
 
-    .. math:: R \le \hat R_\gamma + 4 \sqrt{\frac{\mathrm{KL} + \ln(6 n/\delta)}{n - 1}}, \quad
-        \mathrm{KL} = \frac{(42\, d\, B)^2 h \ln(4 h d)\, e^2}{2 \gamma^2}
-        \prod_i s_i^2 \sum_i \frac{f_i^2}{s_i^2}
+    .. math:: R \le \mathrm{kl}^{-1}\Big(\hat R_\gamma,
+        \frac{2 (\mathrm{KL} + \ln 2) + \ln(4 \sqrt n/\delta)}{n}\Big) + \frac{\ln(2/\delta)}{n}, \quad
+        \mathrm{KL} = \frac{(4 e\, d\, B \tilde\beta^{d-1})^2\, h \ln(4 h d)}{\gamma^2}
+        \sum_i \frac{\beta^2 f_i^2}{s_i^2}
+
+    with beta^d the product of the spectral norms, rounded upwards to tilde beta^d, a power of e:
+
+    1. *The layers* are scaled to the spectral norm beta, which leaves a network of ReLUs as it is.
+    2. *The perturbation* U_i has entries N(0, sigma^2). P(||U|| > t sigma) <= 2 h exp(-t^2/(2 h)) (Tropp),
+       so that with probability 1/2 all d are at most sigma t at t^2 = 2 h ln(4 h d).
+    3. *Outputs* change by at most (1 + 1/d)^d <= e times B beta^(d-1) sum_i ||U_i|| where ||U_i|| <= beta/d
+       (Lemma 2): by gamma/4 at sigma = gamma/(4 e d B tilde beta^(d-1) t). Where that norm is exceeded,
+       gamma is above 4 e B beta^d, and so above every margin: the share is 1.
+    4. *KL* of N(w, sigma^2) from N(0, sigma^2) is ||w||^2/(2 sigma^2), and that of the perturbations of step
+       3 alone, half of all at least, at most 2 (KL + ln 2).
+    5. *PAC-Bayes* (Maurer) of the loss 1[margin <= gamma/2] with delta/2: margins of the perturbed network
+       are within gamma/2 of those of the network, on both sides.
+    6. *B* is the largest length met, rounded upwards to a power of 2. Longer inputs count as errors: no more
+       than ln(2/delta)/n of all are longer than all n, or that had been improbable, (1 - p)^n <= delta/2.
+
+    The powers are paid for. The paper has 42 = 4 e^2 sqrt(2), rounded, in place of 4 e sqrt(2) since its grid
+    is rounded to both sides, 4 sqrt((KL + ln(6 n/delta))/(n - 1)) of McAllester's form, and B of all inputs
+    that there may be, which no sample tells.
 
     Args:
         share: Of the examples whose margin is at most ``margin``.
         norms: Of each of d layers, between which stand ReLUs.
         width: h, the largest width of a layer.
-        radius: B, the largest length of an input that there may be.
-        margin: gamma > 0, rounded downwards to a power of 2 that is paid for, as is the root of the product.
-        n: Examples, at least 2.
-        delta: Probability that the bound fails, in (0, 1).
+        radius: The largest length of an input of the sample, above 0.
+        margin: gamma > 0, rounded downwards to a power of 2.
+        n: Examples.
+        delta: Probability that the bound fails.
 
     Raises:
         ValueError: A number is out of range.
 
-    Reference: Neyshabur, Bhojanapalli and Srebro 2018, Theorem 1, Lemma 1 and Section 3.2.
+    Reference: Neyshabur, Bhojanapalli and Srebro 2018, Theorem 1 with Lemmas 1 and 2; Tropp 2012, Theorem
+    1.5; Maurer 2004, Theorem 5.
     """
-    check_sample(n - 1, delta)
-    if not margin > 0:
-        raise ValueError(f"margin must be above 0: got {margin}")
-    d, below = len(norms), math.floor(math.log2(margin))
-    mean = sum(math.log(max(one.spectral, 1e-300)) for one in norms) / d
-    place = math.ceil(mean * d)  # beta on a grid of factors e^(1/d)
-    log_kl = 2 * math.log(42 * d * radius) + math.log(width * math.log(4 * width * d) / 2) + 2
-    log_kl += 2 * mean * d + math.log(sum((one.frobenius / one.spectral) ** 2 for one in norms))
-    log_kl -= 2 * below * math.log(2)
-    if log_kl > math.log(n):
-        return 1.0
-    paid = grid_nats(below) + grid_nats(place)
-    return min(1.0, share + 4 * math.sqrt((math.exp(log_kl) + math.log(6 * n / delta) + paid) / (n - 1)))
+    check_sample(n, delta)
+    if not (margin > 0 and radius > 0):
+        raise ValueError(f"margin must be above 0, as the radius: got {margin} and {radius}")
+    d, below, beyond = len(norms), math.floor(math.log2(margin)), math.ceil(math.log2(radius))
+    log_beta = sum(math.log(max(one.spectral, 1e-300)) for one in norms) / d
+    place = math.ceil(log_beta * d)
+    ratios = sum((one.frobenius / max(one.spectral, 1e-300)) ** 2 for one in norms)
+    # in logarithms: the product of the norms of a deep network is no number
+    log_kl = 2 * math.log(4 * math.e * d) + math.log(width * math.log(4 * width * d))
+    log_kl += 2 * (beyond - below) * math.log(2)
+    log_kl += 2 * place * (d - 1) / d + 2 * log_beta + math.log(ratios)
+    kl = math.exp(min(log_kl, 50.0))
+    paid = grid_nats(below) + grid_nats(beyond) + grid_nats(place)
+    held = float(pac_bayes_kl(share, 2 * (kl + math.log(2)) + paid, n, delta / 2))
+    return min(1.0, held + math.log(2 / delta) / n)
 
 
 class Network(NamedTuple):
