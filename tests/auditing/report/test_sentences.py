@@ -417,6 +417,7 @@ def test_a_linear_model_is_compared(finding, gain, level, words):
         ((0.3, 0.2, 0.4), "warn", "Explains .30 [.20, .40]"),
         ((0.1, -0.1, 0.3), "bad", "Not told apart from always answering the mean"),
         ((0.05, -0.4, 0.51), "unknown", "Not told apart from always answering the mean"),
+        ((-0.1, -0.3, 0.1), "bad", "Not told apart from always answering the mean"),
         ((-0.5, -0.7, -0.3), "bad", "Worse than always answering the mean"),
     ],
 )
@@ -559,7 +560,41 @@ def test_a_class_of_pixels_is_worse_where_images_show_it(finding):
     assert "of 1,020 labels in" in right
     assert wide.startswith("No class is told apart as worse")
     assert said(0.77, 0.83)[1].startswith("Class '1' is recognized for .8")
+    # 49 hits of 61 by the interval, where .9 are usual: a chance of .017, twice that of the worst of two
+    assert said(0.7, 0.9)[1].startswith("Class '1' is recognized for .8")
     assert said(0.6, 0.92, None)[1].startswith("Class '1' is recognized for .8")
+
+
+@pytest.mark.parametrize(
+    ("hits", "words"), [(16, "No class is told apart as worse"), (12, "Class '3' is recognized for")]
+)
+def test_the_worst_of_ten_classes_is_worse_than_the_worst_of_ten_alike(finding, hits, words):
+    """16 hits of 20, where .95 are usual, have a chance of .016 in one class, and of .15 in one of ten."""
+    recalls = f64(*(1.0 if i != 3 else hits / 20 for i in range(10)))
+    confusion = torch.diag(20 * recalls)
+    confusion[3, 4] = 20 - hits
+    recall = finding(value=recalls, interval=((recalls - 0.2).clamp(0), (recalls + 0.1).clamp(max=1)),
+                     range=(0.0, 1.0), kind="estimate", labels=tuple(f"class {i}" for i in range(10)),
+                     curves={"confusion": confusion})  # fmt: skip
+    accuracy = estimate(finding, 0.95, 0.92, 0.98)
+    (said, *_) = by(audit_of({"theory/risk.accuracy": accuracy, "theory/confusion.recall": recall}), "fails")
+    assert said.text.startswith(words)
+
+
+@pytest.mark.parametrize(("below", "said"), [(0.05, True), (-0.05, False)])
+def test_inputs_that_lie_otherwise_are_a_reason_where_it_is_surely_right_less_often(finding, below, said):
+    moved = finding(value=f64(0.001), range=(0.0, 1.0), remarks=("The inputs have moved: feature 2.",))
+    found = {
+        "theory/risk.accuracy": estimate(finding, 0.7, 0.6, 0.8),
+        "theory/baseline.constant": estimate(finding, 0.4, 0.3, 0.5, low=f64(0.0)),
+        "theory/evidence.shift": moved,
+        "theory/memorization.accuracy": finding(
+            value=f64(0.9, 0.7, 0.2), interval=(f64(0.8, 0.6, below), f64(0.95, 0.8, 0.35)),
+            range=(-1.0, 1.0), kind="estimate", labels=("training", "held-out", "gap"),
+        ),
+    }  # fmt: skip
+    text = " ".join(s.text for s in by(audit_of(found), "right"))
+    assert ("and these are unlike those. The inputs have moved" in text) is said
 
 
 @pytest.mark.parametrize(
