@@ -18,6 +18,8 @@ from beartype import BeartypeConf, beartype
 from jaxtyping import AbstractArray, TypeCheckError
 from jaxtyping._storage import pop_shape_memo, push_shape_memo
 
+import shapes  # noqa: F401  is asked in place of jaxtyping
+
 original = jaxtyping.jaxtyped
 written = beartype(conf=BeartypeConf(is_pep484_tower=True))
 """An int is a float, as PEP 484 has it."""
@@ -111,19 +113,44 @@ def write(function: FunctionType) -> Check:
     hints = dict(with_output.__annotations__)
     output = hints.pop("return", Any)
     passed = written(empty)
+    arrays = [leaf for hint in (*hints.values(), output) for leaf in leaves_of(hint) if is_array(leaf)]
+    return Check(
+        None if passed is empty else passed,
+        write_returned(output),
+        bool(arrays),
+        any("{" in leaf.dim_str for leaf in arrays),
+    )
+
+
+def write_returned(hint: Any) -> Callable[[Any], Any] | None:
+    """The check of what is returned: of a plain class without a call of beartype's, which has a price."""
+    if hint is Any:
+        return None
 
     def returned(value):
         return value
 
-    returned.__annotations__ = {"return": output}
-    asking = written(returned)
-    arrays = [leaf for hint in (*hints.values(), output) for leaf in leaves_of(hint) if is_array(leaf)]
-    return Check(
-        None if passed is empty else passed,
-        None if asking is returned or output is Any else asking,
-        bool(arrays),
-        any("{" in leaf.dim_str for leaf in arrays),
-    )
+    returned.__annotations__ = {"return": hint}
+    checking = functools.cache(lambda: written(returned))
+    kind = type(None) if hint is None else hint
+    if is_plain(kind):
+
+        def asking(value):
+            return value if isinstance(value, kind) else checking()(value)
+
+        return asking
+    return None if checking() is returned else checking()
+
+
+def is_plain(hint: Any) -> bool:
+    """Whether a hint is a class whose instances are those of ``isinstance``."""
+    if not isinstance(hint, type) or get_origin(hint) or hint in (float, complex):  # an int is one of these
+        return False
+    try:
+        isinstance(None, hint)
+    except TypeError:  # a protocol, a typed dictionary
+        return False
+    return True
 
 
 def leaves_of(hint: Any) -> list[Any]:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sklearn.datasets import load_iris
 
 HEAVY = ("torch", "numpy", "matplotlib", "sklearn", "polars", "scipy", "pandas", "jinja2")
 
@@ -70,7 +71,13 @@ def test_a_terminal_says_what_is_waited_for_before_it_loads(tmp_path: Path) -> N
     assert [line.strip() for line in done.stdout.splitlines()[:2]] == ["reading", "building"]  # and no module
 
 
-ANNOUNCING = """
+OWN_CODE = """
+ours = {name: module for name, module in sys.modules.items() if name.startswith("margin.")}
+print(*[name for name, module in ours.items() if not hasattr(module, "__path__")])
+"""
+"""Prints the modules of ours that are loaded, but for packages, which hold tables or nothing."""
+
+TRAINING = """
 import io, sys
 from margin.cli import main
 
@@ -81,17 +88,88 @@ class Pipe(io.StringIO):
         return super().write(text)
 
 sys.stderr = Pipe()
-main(["train", "mlp", "two-moons", "--model.hidden", "8", "--max-steps", "0", "--out", sys.argv[1]])
+words = "train mlp iris.csv --task classes --model.hidden 8 --max-steps 1 --out run"
+main(words.split())
+"""
+AUDITING = """
+import sys
+from margin.cli import main
+
+main(["audit", "run", "--claims", "risk.accuracy"])
 """
 
 
-def test_a_pipe_reads_what_is_trained_before_the_optimizer_loads_the_compiler(tmp_path: Path) -> None:
-    """Two inputs, a layer of 8, two classes: 2 * 8 + 8 + 8 * 2 + 2 numbers."""
-    command = [sys.executable, "-c", ANNOUNCING, str(tmp_path / "r")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    first, second = done.stdout.splitlines()[:2]
-    assert first == "feedforward/mlp on two-moons: 42 parameters|False"
-    assert second.endswith("|True")  # this test would see the compiler
+def printed(code: str, folder: Path) -> list[str]:
+    """The lines that a fresh interpreter prints in a folder, the last of which are the modules of ours."""
+    command = [sys.executable, "-c", code + OWN_CODE]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
+    return done.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a table is, and once it was asked for a run on it."""
+    place = tmp_path_factory.mktemp("startup")
+    load_iris(as_frame=True).frame.to_csv(place / "iris.csv", index=False)
+    return place
+
+
+@pytest.fixture(scope="module")
+def training(folder: Path) -> list[str]:
+    """The lines that a training on the table prints."""
+    return printed(TRAINING, folder)
+
+
+def test_a_pipe_reads_what_is_trained_before_the_optimizer_loads_the_compiler(training: list[str]) -> None:
+    """Four inputs, a layer of 8, three classes: 4 * 8 + 8 + 8 * 3 + 3 numbers."""
+    assert training[0] == "feedforward/mlp on iris.csv: 67 parameters|False"
+    assert training[1].endswith("|True")  # this test would see the compiler
+
+
+def loaded_of(modules: str, *begins: str) -> list[str]:
+    """The modules of a line that have such a name, or lie in a package of it."""
+    return [name for name in modules.split() if f"{name}.".startswith(tuple(f"{begin}." for begin in begins))]
+
+
+def test_a_training_imports_what_it_uses(training: list[str]) -> None:
+    """It changes no example, draws no sample and asks no claim."""
+    idle = (
+        "auditing",
+        "theory",
+        "robust",
+        "data.transforms.augmentation",
+        "data.formats.audio",
+        "runs.sampling",
+    )
+    assert loaded_of(training[-1], *(f"margin.{name}" for name in idle)) == []
+    assert 60 < len(training[-1].split()) <= 95
+
+
+IDLE = (
+    *("auditing.subject.subjects", "auditing.subject.probing", "auditing.subject.other_source"),
+    *(
+        "data.formats.objects",
+        "data.formats.audio",
+        "data.sampling.curriculum",
+        "data.transforms.augmentation",
+    ),
+    *("engine.transfer", "engine.hooks", "runs.sampling", "runs.training", "robust"),
+    *(
+        "theory.behavior",
+        "theory.bounds",
+        "theory.curvature",
+        "theory.dynamics",
+        "theory.prediction.baselines",
+    ),
+)
+"""What a stranger's module is probed by, what changes data, trains and draws, and what other claims ask."""
+
+
+def test_an_audit_of_one_question_imports_what_it_uses(folder: Path, training: list[str]) -> None:
+    modules = printed(AUDITING, folder)[-1]
+    assert "margin.theory.prediction.risk" in modules.split()
+    assert loaded_of(modules, *(f"margin.{name}" for name in IDLE)) == []
+    assert 60 < len(modules.split()) <= 122
 
 
 def test_loading_a_run_loads_no_report() -> None:

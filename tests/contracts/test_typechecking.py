@@ -1,12 +1,19 @@
 """A check that is written once for many functions refuses what each of them would."""
 
+import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
+import numpy as np
 import pytest
-from jaxtyping import Float, Int, TypeCheckError
-from torch import Tensor, ones
+import torch
+from jaxtyping import Bool, Float, Float64, Int, Shaped, TypeCheckError
+from jaxtyping._storage import _shape_storage, pop_shape_memo, push_shape_memo
+from torch import Tensor, nn, ones
 
-from typechecking import CHECKS, checked
+from shapes import FORMS, by_jaxtyping, is_instance
+from typechecking import CHECKS, checked, is_plain
 
 
 def doubling(hint: object, default: object = None):
@@ -127,3 +134,63 @@ def test_what_a_call_raises_by_itself_stays() -> None:
             failing(ones(1, 2))
     with pytest.raises(TypeCheckError):
         failing(ones(2))
+
+
+DIMENSIONS = (
+    *("", "n", "2", "n d", "d n", "n n", "n 2", "_ d", "... d", "n ... d", "... 2", "*batch", "*batch d"),
+    *("n *batch", "*batch n n", "*#batch d", "#n d", "n {k}", "_ *batch _"),
+)
+HINTS = [kind[Tensor, text] for text in DIMENSIONS for kind in (Float, Int, Shaped, Float64)] + [
+    Bool[Tensor, "*batch"],
+    Float[np.ndarray, "n d"],
+    Float[nn.Parameter, "n d"],
+]
+VALUES = [
+    torch.zeros(shape, dtype=dtype)
+    for shape in ((), (1,), (2,), (3,), (2, 2), (2, 3), (3, 2), (1, 2), (2, 3, 2), (3, 2, 2), (2, 2, 2, 2))
+    for dtype in (torch.float32, torch.float64, torch.int64, torch.bool, torch.bfloat16)
+] + [nn.Parameter(torch.zeros(2, 3)), np.zeros((2, 3)), np.zeros((2, 3), np.int64), 1.0, None]
+
+
+def told(ask: Callable[[Any, Any], bool], questions: list[tuple[Any, Any]]) -> list[Any]:
+    """The answers about values one after the other within one call, each with the sizes known after it."""
+    push_shape_memo({"k": 2})
+    try:
+        return [
+            (ask(hint, value), *({**sizes} for sizes in _shape_storage.memo_stack[-1][:2]))
+            for hint, value in questions
+        ]
+    finally:
+        pop_shape_memo()
+
+
+def test_a_form_answers_as_jaxtyping_does() -> None:
+    """Whatever was asked before in the call: a name keeps its size, and one that failed leaves none."""
+    draw = random.Random(0)
+    yes = 0
+    for _ in range(3000):
+        hints = draw.choices(HINTS, k=4)
+        questions = [(hint, draw.choice(VALUES)) for hint in hints]
+        answers = told(is_instance, questions)
+        assert answers == told(by_jaxtyping, questions)
+        yes += sum(answer[0] for answer in answers)
+    assert yes > 1000
+    assert [FORMS[hint] is None for hint in HINTS[-2:]] == [True, True]
+    assert sum(form is not None for form in FORMS.values()) > 60
+    assert is_instance(HINTS[12], ones(2, 3)) == by_jaxtyping(HINTS[12], ones(2, 3))  # outside of any call
+
+
+class Answering(Protocol):
+    """A protocol that isinstance refuses."""
+
+    def answer(self) -> int: ...
+
+
+def test_what_is_no_plain_class_is_left_to_beartype() -> None:
+    @checked
+    def half(x: int) -> float:
+        return x if x % 2 else x / 2
+
+    assert (half(3), half(4)) == (3, 2.0)  # a whole number is a real one
+    hints = (int, Tensor, type(None), HINTS[0], float, complex, Answering, list[int], int | None, "int")
+    assert [is_plain(hint) for hint in hints] == [True] * 4 + [False] * 6

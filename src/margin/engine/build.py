@@ -38,7 +38,6 @@ from margin.data.examples import Data
 from margin.data.preprocess import Column, Standardize
 from margin.engine.loop import State
 from margin.engine.parallel.processes import check_divisible, shard, world
-from margin.engine.transfer import freeze, layer_rates
 from margin.math.seeds import mix
 from margin.nn.initialization import initialize
 from margin.nn.preprocessed import Preprocessed
@@ -131,7 +130,11 @@ def optimizer_maker(
     if build.__name__ in FUSED and not {"fused", "foreach", "capturable", "differentiable"} & set(options):
         given["fused"] = True
     spare = not decay_norms and "weight_decay" in inspect.signature(build).parameters
-    layers = [(parameters, 1.0)] if layer_decay == 1 else layer_rates(module, layer_decay)
+    layers = [(parameters, 1.0)]
+    if layer_decay != 1:
+        from margin.engine.transfer import layer_rates
+
+        layers = layer_rates(module, layer_decay)
     groups = [
         group | ({} if layer_decay == 1 else {"lr": lr * factor})
         for layer, factor in layers
@@ -406,6 +409,8 @@ def bare_state(
     model = make(record)
     change(model.model)
     if training.freeze:
+        from margin.engine.transfer import freeze
+
         freeze(model.model, training.freeze)
     model.preprocess.load_state_dict(data.preprocess.state_dict())
     if model.outcome is not None and data.outcome is not None:

@@ -332,6 +332,22 @@ def rows_of(batch: Batch, index: Int[Tensor, " rows"]) -> Batch:
     )
 
 
+def pieces_of(batches: Sequence[Batch], size: int | None) -> Iterator[Batch]:
+    """The batches, cut into pieces of at most ``size`` examples; None leaves them whole."""
+    for batch in batches:
+        length = len(batch.inputs[0])
+        if size is None or length <= size:
+            yield batch
+            continue
+        for start in range(0, length, size):
+            part = slice(start, start + size)
+            yield Batch(
+                tuple(x[part] for x in batch.inputs),
+                None if batch.targets is None else batch.targets[part],
+                None if batch.weight is None else batch.weight[part],
+            )
+
+
 def counts(batch: Batch) -> Bool[Tensor, " examples"]:
     """Whether each example has a term of weight above 0; on the CPU."""
     if batch.weight is None:

@@ -30,11 +30,8 @@ from margin.core.options import Training
 from margin.core.tasks import Task, class_loss
 from margin.core.types import Batch, Examples, Objective
 from margin.data.examples import ALL, Batches, Data, InOrder, Share, evaluation_batch
-from margin.data.formats.objects.streams import Stream, ordered
 from margin.data.preprocess import Standardize
-from margin.data.sampling.curriculum import paced, within_classes
 from margin.data.sampling.loading import Prefetched, reads_files
-from margin.data.transforms.augmentation import augmented, transforms_of
 from margin.engine.build import DTYPES
 from margin.engine.evaluation import eval_mode, evaluate
 from margin.engine.loop import GradientUpdate, State, Step, averaged, descent, on_plateau, risk, scheduled
@@ -71,12 +68,14 @@ def long_enough(entry: Entry, data: Data, training: Training) -> tuple[Training,
     return replace(training, epochs=epochs), (note,)
 
 
-def make_sampler(examples: Examples | Stream, batch_size: int, data: Data, training: Training) -> Batches:
-    """The batches of a training: shuffled, or the easy examples first; changed at random where asked for.
+def make_sampler(examples: Any, batch_size: int, data: Data, training: Training) -> Batches:
+    """The batches of examples or of a stream: shuffled, or the easy first; changed at random where asked for.
 
     Raises:
         ValueError: A transform does not fit the data, or a stream would be ordered.
     """
+    from margin.data.formats.objects.streams import Stream, ordered
+
     seed = int(training.seed or 0)
     changed = examples
     if not isinstance(examples, Stream) and (training.mix == "mixup" or training.mix == "cutmix"):
@@ -84,6 +83,8 @@ def make_sampler(examples: Examples | Stream, batch_size: int, data: Data, train
     if training.augment:
         if isinstance(examples, Stream):
             raise ValueError(f"{data.name} is a stream, which brings its own changes: leave out --augment")
+        from margin.data.transforms.augmentation import augmented, transforms_of
+
         changed = augmented(examples, transforms_of(training.augment, setting(data)))
     if not training.curriculum:
         return ordered(changed, batch_size, seed=seed, share=world())
@@ -93,6 +94,8 @@ def make_sampler(examples: Examples | Stream, batch_size: int, data: Data, train
         raise ValueError(
             f"a curriculum needs batches of less than all {len(examples)} examples: got {batch_size}"
         )
+    from margin.data.sampling.curriculum import paced
+
     return paced(
         changed,
         difficulty(training.curriculum, examples),
@@ -128,6 +131,8 @@ def difficulty(path: str, examples: Examples) -> Tensor:
         FileNotFoundError: There is no such run.
         ValueError: Its model predicts no classes, takes other inputs, or its loss is no number.
     """
+    from margin.data.sampling.curriculum import within_classes
+
     model = load(run_at(path, "curriculum"))
     found, labels = [], []
     with torch.no_grad(), eval_mode(model):

@@ -9,7 +9,7 @@ import inspect
 import json
 import math
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -263,13 +263,6 @@ def check_pictures(core: nn.Module, encoding: Mapping[str, Any]) -> None:
             "--log samples needs texts, images of 1 or 3 channels, or points of the plane: got the shape "
             f"{shape}"
         )
-
-
-def with_texts(run: Run) -> Iterator[dict[str, Any]]:
-    """The rows of a run's history, each with the texts that were drawn there, where they were kept."""
-    for row in run.history:
-        kept = run.path / "samples" / f"step-{row['step']:08d}.json"
-        yield {**row, "texts": json.loads(kept.read_text("utf-8"))} if kept.is_file() else dict(row)
 
 
 def sample_snapshots(run: Run) -> Hook:

@@ -68,7 +68,6 @@ from margin.engine.transfer import (
 )
 from margin.nn.preprocessed import core_of, device_of
 from margin.runs.run_data import check_base, like_the_run, reopen_data
-from margin.runs.sampling import check_pictures, sample_snapshots
 from margin.runs.user_models import (
     Chosen,
     check_outputs,
@@ -174,7 +173,7 @@ def begin(
     record["arguments"]["training"] = linked_runs(training.as_json())  # messages name a run as the user did
     record["others"] = digests(training)
     if "samples" in (training.log or ()):
-        check_pictures(state.core, data.encoding)
+        resolve("margin.runs.sampling:check_pictures")(state.core, data.encoding)
     path = broadcast_from_rank0(
         lambda: Run.create(out if out is not None else free_path(entry.name), record).path
     )
@@ -370,7 +369,10 @@ def _finished(job: Job, progress: Progress | None, hooks: Sequence[Hook], stop: 
     ):
         leads = world().rank == 0
         shown = [progress(run, plan.total, plan.per_epoch)] if progress and leads else []
-        pictures = [sample_snapshots(run)] if leads and "samples" in (training.log or ()) else []
+        snapshots = "margin.runs.sampling:sample_snapshots"
+        pictures: list[Hook] = (
+            [resolve(snapshots)(run)] if leads and "samples" in (training.log or ()) else []
+        )
         evaluating, keeping, stops = watching(run, plan, interrupted.until_asked)
         watched: list[Hook] = [evaluating, *keeping, copying, *pictures]
         reason = _advance(job, [*watched, *stops], [*shown, *hooks, interrupted])

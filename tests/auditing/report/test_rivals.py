@@ -19,7 +19,7 @@ from margin.core.findings import Subject
 from margin.core.tasks import CODES, DENSITY, QUANTILES, SERIES, TOKENS
 from margin.core.types import Batch
 from margin.data.examples import InOrder
-from margin.data.formats.series.sources import Windows
+from margin.data.formats.series.windows import Windows
 from margin.engine.loop import risk
 from margin.engine.objectives import negative_log_density, reconstruction_error
 from margin.generative.autoencoder.baselines import IS_PCA, NO_BOTTLENECK, Parabola, baselines, demo

@@ -13,7 +13,7 @@ from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, QUANTILES, SERIES
 from margin.core.types import Batch
 from margin.data.examples import InOrder
-from margin.data.formats.series.sources import Windows
+from margin.data.formats.series.windows import Windows
 from margin.engine.loop import risk
 from margin.sequence.forecast.claims import (
     coverage,

@@ -16,8 +16,9 @@ from torch.func import functional_call, hessian
 from margin.core.findings import NotAsked, Subject, Verdict
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
+from margin.engine.evaluation import pieces_of
 from margin.engine.loop import risk
-from margin.theory.curvature.hessian import CACHED, chunks_within, graph_bytes, pieces_of, risk_hessian
+from margin.theory.curvature.hessian import CACHED, chunks_within, graph_bytes, risk_hessian
 from margin.theory.curvature.trained_weights import (
     Quadratic,
     demo,

@@ -12,8 +12,9 @@ from torch import Generator, nn
 from margin.core.findings import NotAsked, Subject, Verdict
 from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
+from margin.engine.evaluation import pieces_of
 from margin.engine.loop import risk
-from margin.theory.curvature.hessian import pieces_of, risk_hessian
+from margin.theory.curvature.hessian import risk_hessian
 from margin.theory.dynamics import gradient_noise
 from margin.theory.dynamics.gradient_noise import (
     GradientSample,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from margin.core.findings import NotAsked, Subject, Verdict
 from margin.core.tasks import CLASSES
 from margin.data.examples import InOrder
-from margin.data.formats.series.sources import Windows
+from margin.data.formats.series.windows import Windows
 from margin.engine.loop import risk
 from margin.theory.evidence.duplicates import leak
 from margin.theory.evidence.shift import (

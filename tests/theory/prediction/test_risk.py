@@ -16,7 +16,7 @@ from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES, HALFSPACE, VALUES
 from margin.core.types import Batch
 from margin.data.examples import InOrder
-from margin.data.formats.series.sources import Windows
+from margin.data.formats.series.windows import Windows
 from margin.engine.evaluation import evaluate
 from margin.engine.loop import risk as objective_of
 from margin.theory.curvature.hessian import risk_hessian

@@ -13,13 +13,11 @@ from margin.auditing.asking.answers import FAIL_ON, Audit, Progress, ask
 from margin.auditing.asking.named import claims_named
 from margin.auditing.asking.requirements import requirement_of
 from margin.auditing.asking.reuse import Earlier, earlier_of
-from margin.auditing.subject.other_source import with_other_source
 from margin.auditing.subject.predictions import (
     is_estimator,
     subject_of_predictions,
     subject_of_predictor,
 )
-from margin.auditing.subject.subjects import alike, subject_of
 from margin.auditing.subject.trained import (
     Estimator,
     is_held_out,
@@ -170,6 +168,8 @@ def audit(
         raise ValueError("a module is audited on held-out data: give them as (x, y)")
     if not (reference is None or isinstance(reference, nn.Module)):
         raise ValueError("reference must be a module where the model is one: got a run")
+    from margin.auditing.subject.subjects import alike, subject_of
+
     names = tuple(class_names)
     subject = subject_of(
         model,
@@ -187,7 +187,11 @@ def audit(
 
 def _beside(subject: Subject, ood: Any, run: Run | None = None) -> Subject:
     """The subject with the examples of another source, where they are given."""
-    return subject if ood is None else with_other_source(subject, ood, run)
+    if ood is None:
+        return subject
+    from margin.auditing.subject.other_source import with_other_source
+
+    return with_other_source(subject, ood, run)
 
 
 def verdicts_named(names: str | Sequence[str]) -> tuple[Verdict, ...]:

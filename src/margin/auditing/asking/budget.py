@@ -16,9 +16,8 @@ from margin.core.deadline import deadline, duration
 from margin.core.findings import Subject
 from margin.core.types import Batch
 from margin.data.examples import InOrder
-from margin.engine.evaluation import sample_examples
+from margin.engine.evaluation import pieces_of, sample_examples
 from margin.engine.parallel.processes import large_blocks_given_back
-from margin.theory.curvature.hessian import pieces_of
 from margin.theory.evidence.rows import MOST_TRAINING, in_groups
 
 LONG = "needs about"

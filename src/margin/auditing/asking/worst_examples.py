@@ -16,10 +16,8 @@ from torch.nn.functional import pad
 from margin.core.findings import Subject, has_loss, has_targets
 from margin.core.tasks import MULTILABEL, class_accuracy
 from margin.core.types import Batch
-from margin.data.formats.text.vocabulary import written
 from margin.engine.evaluation import counts, eval_mode, expand_weight
 from margin.engine.loop import Risk
-from margin.theory.prediction.failures import places_of
 from margin.theory.prediction.held_out import Terms, losses_of, outputs_of, per_example
 from margin.theory.prediction.margins import output_margins
 
@@ -88,6 +86,8 @@ def worst_examples(subject: Subject, count: int = 12) -> WorstExamples | None:
     kept = _worst(subject, count)
     if kept is None or not subject.vocabulary or kept.inputs.dtype != torch.int64 or kept.inputs.ndim != 2:
         return kept
+    from margin.data.formats.text.vocabulary import written
+
     return replace(kept, texts=tuple(written(row, subject.vocabulary) for row in kept.inputs.tolist()))
 
 
@@ -139,6 +139,8 @@ def _has_places(subject: Subject) -> bool:
 
 def _of_places(subject: Subject, count: int) -> WorstExamples | None:
     """They by the mean loss over the places of each; None where a loss is of no place."""
+    from margin.theory.prediction.failures import places_of
+
     answers, losses = outputs_of(subject, "test").answers, losses_of(subject, "test")
     example = places_of(subject)[:, 0]
     if answers is None or not len(example) == len(losses.values) == len(answers.outputs):

@@ -21,7 +21,6 @@ from margin.auditing.report.rivals import copied
 from margin.auditing.report.table import elements
 from margin.core.deadline import STOPPED
 from margin.figures.digits import figures
-from margin.theory.dynamics.finished import last_stretch
 
 SANDWICH = "robust/linf.sandwich"
 PIXEL_SHIFT = "vision/shift.classes"
@@ -331,6 +330,8 @@ def _falling(evidence: Evidence) -> list[Sentence]:
     slope, steps = evidence.number(FALLING), evidence.curve(FALLING, "step")
     if slope is None or steps is None:
         return []
+    from margin.theory.dynamics.finished import last_stretch
+
     words = next(name for name in evidence.findings[FALLING].curves if name != "step")
     losses = evidence.curve(FALLING, words)
     last = slice(-last_stretch(len(steps)), None)

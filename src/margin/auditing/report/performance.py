@@ -23,8 +23,6 @@ from margin.auditing.report.plots import examples
 from margin.auditing.report.rivals import beside_rivals
 from margin.auditing.subject.outputs import TERMS
 from margin.core.tasks import CODES, CRITIC, DENSITY, MULTILABEL, PROBABILITY
-from margin.theory.prediction.baselines import COPIED, ITSELF_LINEAR, NO_BOTTLENECK, OF_WORDS
-from margin.theory.prediction.failures import gravest
 
 ACCURACY, RECALL, R2, RMSE = (
     "theory/risk.accuracy",
@@ -217,6 +215,8 @@ def _values(evidence: Evidence, explained: Number) -> Sentence:
         return Sentence("right", level, text, "More held-out examples, or a better model.", claims)
     level = "warn" if explained.above < HALF else "good"
     text = f"Explains {explained.text} of the targets' variance (R^2){off}."
+    from margin.theory.prediction.baselines import COPIED, NO_BOTTLENECK
+
     restores, copies = evidence.refusal(LINEAR), False
     if COPIED in restores:
         widths = restores.rpartition("; ")[2]
@@ -257,6 +257,8 @@ def _linear(evidence: Evidence) -> list[Sentence]:
     gain = evidence.number(LINEAR)
     if gain is None:
         return []
+    from margin.theory.prediction.baselines import ITSELF_LINEAR, OF_WORDS
+
     what = "gain in accuracy" if evidence.number(ACCURACY) else "share of its squared error taken away"
     itself = ITSELF_LINEAR in evidence.findings[LINEAR].remarks
     inputs = "words, whatever their order" if OF_WORDS in evidence.findings[LINEAR].remarks else "inputs"
@@ -366,6 +368,8 @@ def _mislabeled(evidence: Evidence) -> list[Sentence]:
     count, right = evidence.number(MISLABELED), evidence.curve(MISLABELED, "right")
     if count is None or right is None or count.value <= float(right[1]):
         return []
+    from margin.theory.prediction.failures import gravest
+
     curves = evidence.findings[MISLABELED].curves
     called = "example" if "of example" in curves else "row"
     known = dict(enumerate(evidence.audit.class_names))

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from margin.auditing.subject.subjects import subject_of
 from margin.core.findings import NO_MODEL, Subject
 from margin.data.source import is_frame
 
@@ -90,6 +89,8 @@ def subject_of_predictor(
         ValueError: The rows do not fit, or a class was not there in the fit.
     """
     from sklearn.utils.validation import check_is_fitted
+
+    from margin.auditing.subject.subjects import subject_of
 
     check_is_fitted(estimator)
     if domain is not None:
@@ -231,6 +232,8 @@ def subject_of_predictions(
     Raises:
         ValueError: They do not fit each other or the task.
     """
+    from margin.auditing.subject.subjects import subject_of
+
     if targets is None:
         raise ValueError("predictions are judged by targets: give both")
     p, y = (_array_of(values) for values in (predictions, targets))

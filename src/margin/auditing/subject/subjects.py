@@ -4,7 +4,7 @@ Nothing is broadcast, clamped or guessed silently: an inference is a sentence of
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -47,10 +47,10 @@ from margin.core.findings import Subject
 from margin.core.tasks import MULTILABEL, VALUES, Task
 from margin.core.types import Batch, Domain, shortest
 from margin.data.examples import Data, held_out_part
+from margin.data.formats.encodings import feature_names_of, table_record
 from margin.data.source import is_frame
-from margin.engine.evaluation import eval_mode
+from margin.engine.evaluation import eval_mode, pieces_of
 from margin.engine.loop import risk
-from margin.theory.curvature.hessian import pieces_of
 
 
 # 9 parameters: the model, its data and how both are read, for how long
@@ -92,7 +92,8 @@ def subject_of(
         ValueError: The data are empty or do not fit the model or the task.
     """
     assumed: list[str] = []
-    feature_names, groups, encoding = _columns(data), _group_column(data), table_record(data)
+    feature_names, groups = _columns(data), _group_column(data)
+    encoding = table_record(data.encoding) if isinstance(data, Data) else {}
     if isinstance(data, Data):
         assumed += [*data.notes, *_without(data)]
         train = data.splits.get("train") if train is None else train
@@ -161,21 +162,6 @@ def alike(model: nn.Module, other: nn.Module) -> nn.Module:
     if isinstance(model, ByName):
         return ByName(alike(model.model, other), model.names)
     return other
-
-
-def table_record(data: Any) -> Mapping[str, Any]:
-    """The record of how a table was read, {} of other data."""
-    encoding = data.encoding if isinstance(data, Data) else data
-    return encoding if isinstance(encoding, Mapping) and encoding.get("format") == "table" else {}
-
-
-def feature_names_of(encoding: Mapping[str, Any]) -> tuple[str, ...]:
-    """The names of the features of a table, by the record of how it was read."""
-    if encoding.get("format") != "table":
-        return ()
-    from margin.data.formats.encodings import feature_names
-
-    return tuple(feature_names(encoding["columns"]))
 
 
 def _group_column(data: Any) -> str:

@@ -4,7 +4,8 @@ A run's subject is its selected weights on what it held out; an estimator's is i
 features' own units, classes by position.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -12,21 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from margin.auditing.subject.predictions import subject_of_predictor
-from margin.auditing.subject.subjects import feature_names_of, subject_of, table_record
 from margin.core.catalog import find, models, resolve
 from margin.core.findings import Subject, without_loss
 from margin.core.tasks import Task
 from margin.core.types import Examples
 from margin.data.examples import Data, InOrder, evaluation_batch, held_out_part, is_independent
+from margin.data.formats.encodings import feature_names_of, table_record
 from margin.data.open import encode
 from margin.engine.objectives import same_noise
 from margin.engine.plan import cut_of, objective_of
 from margin.engine.runs import Run, load
 from margin.nn.preprocessed import dtype_of
 from margin.runs.run_data import is_own, opened_as, reopen_data
-from margin.runs.sampling import with_texts
-from margin.theory.bounds.certificate import posterior_of_run
 
 
 def subject_of_run(run: Run, data: Any = None, reference: Run | None = None) -> Subject:
@@ -77,12 +75,28 @@ def subject_of_run(run: Run, data: Any = None, reference: Run | None = None) -> 
         feature_names=feature_names_of(record["data"]["encoding"]),
         encoding=table_record(record["data"]["encoding"]),
         vocabulary=tuple(record["data"]["encoding"].get("vocabulary", ())),
-        history=tuple(with_texts(run)),
+        history=tuple(_with_texts(run)),
         initial=load(run, "initial") if run.begun else None,
-        certified=posterior_of_run(run, model),
+        certified=_posterior(run, model),
         reference_model=None if reference is None else _second(run, reference),
         groups="" if getattr(test, "groups", None) is None else record["data"]["encoding"]["group"]["column"],
     )
+
+
+def _with_texts(run: Run) -> Iterator[dict[str, Any]]:
+    """The rows of a run's history, each with the texts that were drawn there, where they were kept."""
+    for row in run.history:
+        kept = run.path / "samples" / f"step-{row['step']:08d}.json"
+        yield {**row, "texts": json.loads(kept.read_text("utf-8"))} if kept.is_file() else dict(row)
+
+
+def _posterior(run: Run, model: nn.Module) -> Any:
+    """The law over the weights that a run has learned, by its rule; None where it has none."""
+    if not run.record["arguments"]["rule"]:
+        return None
+    from margin.theory.bounds.certificate import posterior_of_run
+
+    return posterior_of_run(run, model)
 
 
 def own_data(run: Run, data: Any) -> Any:
@@ -174,6 +188,9 @@ def subject_of_estimator(estimator: Any, data: Any, *, train: Any = None, domain
     """
     from sklearn.utils import get_tags
     from sklearn.utils.validation import check_is_fitted
+
+    from margin.auditing.subject.predictions import subject_of_predictor
+    from margin.auditing.subject.subjects import subject_of
 
     check_is_fitted(estimator)
     if data is None:

@@ -90,6 +90,16 @@ def feature_names(records: Sequence[Mapping[str, Any]]) -> list[str]:
     return names
 
 
+def table_record(encoding: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The record of how a table was read, {} of other data."""
+    return encoding if encoding.get("format") == "table" else {}
+
+
+def feature_names_of(encoding: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the features of a table, by the record of how it was read; () of other data."""
+    return tuple(feature_names(table_record(encoding).get("columns", ())))
+
+
 def column(value: Mapping[str, Any]) -> str:
     """Whether a column of a table has what its kind needs: categories, parts, a fill value of that kind."""
     for kind, key in PLURAL.items():

@@ -16,7 +16,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.tasks import LEVELS
 from margin.data.files.writing import whole_file
-from margin.data.formats.series.sources import Windows
+from margin.data.formats.series.windows import Windows
 from margin.engine.evaluation import eval_mode
 from margin.sequence.forecast.baselines import repeated
 from margin.theory.prediction.held_out import FEWEST_BLOCKS, MOST_BLOCKS

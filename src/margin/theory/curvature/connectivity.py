@@ -25,10 +25,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from margin.core.findings import Finding, Subject
 from margin.core.tasks import CLASSES, Task
 from margin.core.types import Batch, Objective
-from margin.engine.evaluation import copied, eval_mode, expand_weight, terms_of, weighted_mean
+from margin.engine.evaluation import copied, eval_mode, expand_weight, pieces_of, terms_of, weighted_mean
 from margin.engine.loop import risk
 from margin.math.seeds import mix
-from margin.theory.curvature.hessian import pieces_of
 from margin.theory.curvature.trained_weights import differentiated
 from margin.theory.signal.chain import NotAChainError, few_inputs
 from margin.theory.signal.symmetry import aligned, permute_hidden

@@ -19,7 +19,7 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import BINARY, CLASSES, VALUES, Task
 from margin.core.types import Batch, Objective
-from margin.engine.evaluation import expand_weight, weighted_sum
+from margin.engine.evaluation import expand_weight, pieces_of, weighted_sum
 from margin.engine.loop import risk
 from margin.math.seeds import mix
 from margin.theory.curvature.hessian import (
@@ -28,7 +28,6 @@ from margin.theory.curvature.hessian import (
     RiskHessian,
     check_twice,
     differentiating,
-    pieces_of,
     real_terms,
     risk_hessian,
 )

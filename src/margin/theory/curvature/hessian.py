@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from margin.core.findings import NotAsked
 from margin.core.types import Batch, Objective
-from margin.engine.evaluation import copied, eval_mode, weighted_sum
+from margin.engine.evaluation import copied, eval_mode, pieces_of, weighted_sum
 from margin.math.seeds import mix
 from margin.theory.curvature.lanczos import SEED, random_direction
 
@@ -257,22 +257,6 @@ def check_twice(gradient: Sequence[Tensor]) -> None:
                 "the model has no second derivative: a backward of its own is marked once_differentiable"
             )
         nodes += [before for before, _ in node.next_functions if before is not None]
-
-
-def pieces_of(batches: Sequence[Batch], size: int | None) -> Iterator[Batch]:
-    """The batches, cut into pieces of at most ``size`` examples; None leaves them whole."""
-    for batch in batches:
-        length = len(batch.inputs[0])
-        if size is None or length <= size:
-            yield batch
-            continue
-        for start in range(0, length, size):
-            part = slice(start, start + size)
-            yield Batch(
-                tuple(x[part] for x in batch.inputs),
-                None if batch.targets is None else batch.targets[part],
-                None if batch.weight is None else batch.weight[part],
-            )
 
 
 def graph_bytes(model: nn.Module, batch: Batch, objective: Objective, most: float = math.inf) -> int:

@@ -21,11 +21,11 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.evaluation import copied, eval_mode, weighted_sum
+from margin.engine.evaluation import copied, eval_mode, pieces_of, weighted_sum
 from margin.engine.loop import risk
 from margin.math.seeds import mix
 from margin.theory.curvature.eigenpairs import ROWS, Pairs, leading_eigenpairs
-from margin.theory.curvature.hessian import MEMORY, differentiating, pieces_of, real_terms
+from margin.theory.curvature.hessian import MEMORY, differentiating, real_terms
 from margin.theory.curvature.trained_weights import NO_LOSS, differentiated, hessian_of, vectors_within
 from margin.theory.curvature.twice_differentiable import twice_differentiable
 

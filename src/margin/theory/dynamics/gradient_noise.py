@@ -18,9 +18,9 @@ from torch.func import functional_call, grad, vmap
 from margin.core.findings import Finding, NotAsked, Premise, Subject
 from margin.core.tasks import VALUES
 from margin.core.types import Batch, Objective
-from margin.engine.evaluation import weighted_sum
+from margin.engine.evaluation import pieces_of, weighted_sum
 from margin.engine.loop import risk
-from margin.theory.curvature.hessian import MEMORY, differentiating, pieces_of, real_terms
+from margin.theory.curvature.hessian import MEMORY, differentiating, real_terms
 from margin.theory.curvature.hutchinson import PRINTED_MISS, VERDICT_MISS
 from margin.theory.curvature.trained_weights import differentiated
 from margin.theory.prediction.held_out import Terms, held_out_terms, kept, limits_of, student

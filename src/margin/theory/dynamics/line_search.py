@@ -18,9 +18,9 @@ from torch import Generator, Tensor, nn
 from margin.core.findings import Finding, NotAsked, Premise, Subject, has_labels
 from margin.core.tasks import MULTILABEL, VALUES, squared_error
 from margin.core.types import Batch, Objective
-from margin.engine.evaluation import copied, eval_mode, rows_of, weighted_sum
+from margin.engine.evaluation import copied, eval_mode, pieces_of, rows_of, weighted_sum
 from margin.engine.loop import Risk, risk
-from margin.theory.curvature.hessian import MEMORY, differentiating, pieces_of, real_terms
+from margin.theory.curvature.hessian import MEMORY, differentiating, real_terms
 from margin.theory.curvature.trained_weights import DRAWN, NO_LOSS, differentiated
 from margin.theory.prediction.baselines import label_counts, mean_target
 from margin.theory.prediction.differences import at_both_levels, scalar

@@ -14,10 +14,10 @@ from torch import Generator, Tensor, nn
 
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.types import Batch, Objective
-from margin.engine.evaluation import copied, weighted_mean
+from margin.engine.evaluation import copied, pieces_of, weighted_mean
 from margin.math.seeds import mix
 from margin.nn.preprocessed import device_of
-from margin.theory.curvature.hessian import pieces_of, real_terms
+from margin.theory.curvature.hessian import real_terms
 from margin.theory.curvature.trained_weights import Quadratic, differentiated, of_weights
 
 WATCHED = 256

@@ -17,7 +17,7 @@ from torch import Generator, Tensor
 
 from margin.core.deadline import check_deadline
 from margin.core.findings import Finding, NotAsked, Premise, Subject, has_labels, has_real_input
-from margin.data.formats.series.sources import Windows
+from margin.data.formats.series.windows import Windows
 from margin.math.seeds import mix
 from margin.math.two_samples.distances import pair
 from margin.math.two_samples.mmd import median_distance, squared_mmd

@@ -18,10 +18,7 @@ from margin.core.findings import Finding, NotAsked, Premise, Subject
 from margin.core.tasks import CLASSES, VALUES, class_accuracy
 from margin.figures.digits import figures
 from margin.math.probability.inequalities import chebyshev_bound
-from margin.math.probability.information import entropy, mutual_information
 from margin.theory.evidence.rows import training_draw
-from margin.theory.evidence.shift import same_distribution
-from margin.theory.prediction.confusion import classified, confusion_matrix
 from margin.theory.prediction.held_out import (
     Estimate,
     are_whole,
@@ -168,6 +165,8 @@ def gap(subject: Subject) -> Finding:
 
     Reference: Cochran 1977, Equation 2.23 (the mean of a sample without replacement).
     """
+    from margin.theory.evidence.shift import same_distribution
+
     test = held_out_losses(subject)
     train = losses_of(subject, "train")
     risk, empirical = weighted_mean(test), weighted_mean(train)
@@ -307,6 +306,9 @@ def label_information(subject: Subject) -> Finding:
     Args:
         subject: A model with class labels.
     """
+    from margin.math.probability.information import entropy, mutual_information
+    from margin.theory.prediction.confusion import classified, confusion_matrix
+
     found, failure = classified(subject)
     value = bound = torch.tensor(math.nan, dtype=torch.float64)
     if not failure:

@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 import torch
 
-from margin.data.formats.series.sources import Windows, borders, encode_series, from_series, read_series
+from margin.data.formats.series.sources import borders, encode_series, from_series, read_series
+from margin.data.formats.series.windows import Windows
 from margin.data.splits import Split
 
 
