@@ -2,10 +2,11 @@
 
 400 examples, 15 % of the labels wrong, one hidden layer of ReLUs on the squared error of one-hot labels: the
 networks interpolate where they have n K parameters (Greydanus and Kobak 2024 place the peak there). 20 widths
-x 10 seeds are trained in loops of networks of about one size; what is drawn anew is the noise of the labels
-and the weights that a network begins with. Beside them least squares of smallest norm with its exact limit
-(Hastie et al. 2022), and on random Fourier features of MNIST (Belkin et al. 2019). Each part is written when
-it is done, and a part that is there is not trained again; a picture is drawn of what there is.
+x 10 seeds are trained in loops of networks of about one size, each seed on 400 examples of its own: bias and
+variance are those over data sets, noise of the labels and initial weights. Beside them stands least squares
+of smallest norm, with its exact limit (Hastie et al. 2022) and on random Fourier features of MNIST (Belkin et
+al. 2019). Each part is written when it is done, and a part that is there is not trained again; a picture is
+drawn of what there is.
 """
 
 import argparse
@@ -67,12 +68,15 @@ def last_of(steps: int, *given: Any, **options: Any) -> Networks:
 def by_width(steps: int) -> dict[str, Any]:
     x, y = examples("train")
     test = examples("test")
-    targets = torch.stack([noisy(y[:N], seed) for seed in SEEDS])
+    drawn = [torch.randperm(len(x), generator=Generator().manual_seed(seed))[:N] for seed in SEEDS]
+    pools = torch.stack([x[own] for own in drawn])
+    targets = torch.stack([noisy(y[own], seed) for own, seed in zip(drawn, SEEDS, strict=True)])
     rows = []
     for group in (WIDTHS[:7], WIDTHS[7:12], WIDTHS[12:16], WIDTHS[16:18], WIDTHS[18:]):
         cases = [(width, seed) for width in group for seed in SEEDS]
         begun = started(DIM, [w for w, _ in cases], [s for _, s in cases], CLASSES)
-        networks = last_of(steps, begun, x[:N], targets.repeat(len(group), 1, 1))
+        size = (len(group), 1, 1)
+        networks = last_of(steps, begun, pools.repeat(size), targets.repeat(size))
         loss, error, outputs = judged(networks, *test)
         for i, width in enumerate(group):
             own = slice(i * len(SEEDS), (i + 1) * len(SEEDS))
