@@ -76,9 +76,7 @@ def trained(name: str, case: Case, out: Path, epochs: int, draws: int) -> tuple[
     path, data, start = out / name.replace(", ", "-").replace(" ", "-"), data_of(case), time.perf_counter()
     if (path / "run.yaml").is_file():
         return resume(path, data), data, time.perf_counter() - start
-    training = Training(
-        epochs=epochs, batch_size=250, lr=1e-3, scale="unit", checkpoint_every=1, evaluate_every=5, threads=1
-    )
+    training = Training(epochs=epochs, batch_size=250, lr=1e-3, scale="unit", threads=1)
     options = {"hidden": case.hidden, "dropout": case.dropout}
     rule = {"delta": 0.035, "draws": draws, **case.rule}
     run = train("mlp", data, options, rule="pac_bayes", step=rule, training=training, out=path)

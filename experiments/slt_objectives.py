@@ -43,7 +43,7 @@ def measured(bound: str, seed: int, arguments: argparse.Namespace) -> dict[str, 
         batch_size=100,
         lr=1e-3,
         scale="unit",
-        evaluate_every=20,
+        evaluate_every=500,
         threads=1,
         seed=seed,
     )
@@ -80,12 +80,12 @@ def row(what: str, found: dict[str, float], unit: str = "1") -> dict[str, object
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, default=Path("runs/slt-objectives"))
-    parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--rows", type=int, default=5000)
     parser.add_argument("--width", type=int, default=300)
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--draws", type=int, default=3000)
     parser.add_argument("--prior-std", type=float, default=0.03)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     arguments.out.mkdir(parents=True, exist_ok=True)

@@ -78,8 +78,8 @@ def figures_of(name: str, run: Run, law: Run, data: Data) -> list[dict[str, obje
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, default=Path("runs/slt-random-labels"))
-    parser.add_argument("--rows", type=int, default=5000)
-    parser.add_argument("--width", type=int, default=512)
+    parser.add_argument("--rows", type=int, default=2000)
+    parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--epochs", type=int, default=80)
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     arguments = parser.parse_args()
@@ -93,8 +93,7 @@ def main() -> None:
         lr=1e-3,
         schedule="cosine",
         scale="unit",
-        checkpoint_every=5,
-        evaluate_every=10,
+        evaluate_every=500,
         threads=1,
     )
     for name in arguments.cases:

@@ -323,8 +323,8 @@ MUTANTS = (
       "exercises/test_exercises.py"),
     M("pair = f\"got {_number(got.flatten()[worst])}", "pair = f\"got {_number(got.flatten()[0])}",
       "exercises/test_exercises.py"),
-    M("return targets.gather(1, picked.unsqueeze(-1)",
-      "return targets.flip(0).gather(1, picked.unsqueeze(-1)",
+    M("return pool.gather(1, picked.unsqueeze(-1)",
+      "return pool.flip(0).gather(1, picked.unsqueeze(-1)",
       "capacity/test_many_networks.py"),
 )  # fmt: skip
 

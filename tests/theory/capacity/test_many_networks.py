@@ -23,11 +23,12 @@ def alone(widths: list[int], seeds: list[int], m: int) -> nn.Sequential:
 
 
 @pytest.mark.parametrize("rows", [None, [20, 20, 20], [20, 9, 30]])
-@pytest.mark.parametrize("own", [False, True])
-def test_each_is_what_it_would_be_alone(rows: list[int] | None, own: bool) -> None:
+@pytest.mark.parametrize("own", ["nothing", "targets", "all"])
+def test_each_is_what_it_would_be_alone(rows: list[int] | None, own: str) -> None:
     generator = Generator().manual_seed(0)
-    x = torch.randn(30, 4, generator=generator)
-    targets = torch.randn(*((3, 30, 2) if own else (30, 2)), generator=generator)
+    x = torch.randn(*((3, 30, 4) if own == "all" else (30, 4)), generator=generator)
+    targets = torch.randn(*((30, 2) if own == "nothing" else (3, 30, 2)), generator=generator)
+    new = torch.randn(9, 4, generator=generator)
     begun = started(4, WIDTHS, SEEDS, 2)
     kept = [part.clone() for part in begun]
     for step, networks in descend(begun, x, targets, rows, steps=40, batch_size=6, lr=0.02):
@@ -41,11 +42,11 @@ def test_each_is_what_it_would_be_alone(rows: list[int] | None, own: bool) -> No
         for step in range(40):
             u = torch.rand(6, generator=Generator().manual_seed(mix(step, PURPOSE)), dtype=torch.float64)
             picked = (u * n).long()
-            y = (targets[m] if own else targets)[picked]
+            y = (targets if own == "nothing" else targets[m])[picked]
             optimizer.zero_grad()
-            (model(x[picked]) - y).square().sum(1).mean().backward()
+            (model((x[m] if own == "all" else x)[picked]) - y).square().sum(1).mean().backward()
             optimizer.step()
-        torch.testing.assert_close(found(x)[m], model(x), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(found(new)[m], model(new), rtol=1e-4, atol=1e-5)
     assert torch.equal(found.hidden[0, :, 3:], torch.zeros(4, 4))
     assert torch.equal(found.output[0, 3:], torch.zeros(4, 2))
 

@@ -95,7 +95,7 @@ def squared(outputs: Tensor, targets: Tensor) -> Tensor:
 # eight parameters: those of the training
 def descend(
     networks: Networks,
-    x: Float[Tensor, "pool dim"],
+    x: Float[Tensor, "..."],
     targets: Float[Tensor, "..."],
     rows: Sequence[int] | None = None,
     *,
@@ -108,7 +108,7 @@ def descend(
 
     Args:
         networks: Where they begin; left as they are.
-        x: The examples.
+        x: The examples, (pool, dim), or those of each network, (networks, pool, dim).
         targets: Of each example, (pool, outputs), or of each network too, (networks, pool, outputs).
         rows: How many of the first examples each network has; None: all.
         steps: Of Adam.
@@ -123,21 +123,21 @@ def descend(
     now = Networks(*parts)
     optimizer = torch.optim.Adam(parts, lr=lr, fused=True)
     counts = None if rows is None or len(set(rows)) == 1 else torch.tensor(rows)
-    few = len(x) if rows is None else rows[0]
+    few = x.shape[-2] if rows is None else rows[0]
     for step in range(steps):
         u = torch.rand(batch_size, generator=Generator().manual_seed(mix(step, PURPOSE)), dtype=torch.float64)
         picked = (u * few).long() if counts is None else (u * counts.unsqueeze(1)).long()
         optimizer.zero_grad()
         with torch.enable_grad():
-            loss(now(x[picked]), _of(targets, picked)).sum().backward()
+            loss(now(_of(x, picked)), _of(targets, picked)).sum().backward()
         optimizer.step()
         yield step + 1, Networks(*(part.detach() for part in parts))
 
 
-def _of(targets: Tensor, picked: Int[Tensor, "..."]) -> Tensor:
-    """The targets of the picked examples, of each network where it has its own."""
-    if targets.ndim == 2:
-        return targets[picked]
+def _of(pool: Tensor, picked: Int[Tensor, "..."]) -> Tensor:
+    """The picked rows of what all networks share, or of what each has of its own."""
+    if pool.ndim == 2:
+        return pool[picked]
     if picked.ndim == 1:
-        return targets[:, picked]
-    return targets.gather(1, picked.unsqueeze(-1).expand(-1, -1, targets.shape[-1]))
+        return pool[:, picked]
+    return pool.gather(1, picked.unsqueeze(-1).expand(-1, -1, pool.shape[-1]))
