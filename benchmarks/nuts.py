@@ -1,9 +1,11 @@
 """Effective draws per gradient: NUTS and HMC of this package, and pyro's NUTS, each adapted by itself.
 
 python -m benchmarks.nuts [--peer PYTHON_WITH_PYRO]; counts of gradients, which no load of the machine
-changes. Laws: a Gaussian of 20 deviations from 1 to 10, one of two coordinates with correlation .99, and the
-funnel of Neal (2003) in three coordinates. Of HMC the trajectory has the 30 steps that are its default. An
-effective draw is that of the coordinate which has the fewest.
+changes. Laws of mean 0: a Gaussian of 20 deviations from 1 to 10, one of two coordinates with correlation
+.99, and the funnel of Neal (2003) in three coordinates. Of HMC the trajectory has the 30 steps that are its
+default. An effective draw is that of the coordinate, or of the square of a coordinate, which has the fewest,
+as in Hoffman and Gelman (2014), Section 4: a trajectory of half a period ends on the other side, so that
+its mean is better than that of independent draws, and the square stays as it was. A row is kept as it comes.
 """
 
 import argparse
@@ -105,8 +107,13 @@ def of_peer(python: str, law: str, seed: int) -> tuple[Tensor, float, str]:
 
 
 def worth(draws: Tensor, gradients: float) -> float:
-    """Effective draws of all chains per 1,000 gradients of all chains."""
+    """Effective draws of all chains per 1,000 gradients of all chains, of the number which has the fewest."""
     return 1000 * float(effective_sample_size(draws).min()) / (gradients * draws.shape[1])
+
+
+def moments(draws: Tensor) -> Tensor:
+    """Coordinates and their squares."""
+    return torch.cat((draws, draws.square()), 2)
 
 
 def row(law: str, who: str, found: list[float], **more: object) -> dict[str, object]:
@@ -118,6 +125,19 @@ def row(law: str, who: str, found: list[float], **more: object) -> dict[str, obj
         "interval": [round(min(found), 2), round(max(found), 2)],
         **more,
     }
+
+
+def kept(rows: list[dict[str, object]], seeds: int, version: str) -> None:
+    record(
+        "bayes/nuts",
+        title="Effective draws per gradient of NUTS and HMC, each adapted by itself: medians, least and most",
+        figures=rows,
+        seeds=seeds,
+        peer=version,
+        chains=CHAINS,
+        warm_up=WARM,
+        draws=DRAWS,
+    )
 
 
 def main() -> None:
@@ -134,29 +154,20 @@ def main() -> None:
                 row(
                     law,
                     who,
-                    [worth(draws, gradients) for draws, gradients, _ in runs],
+                    [worth(moments(draws), gradients) for draws, gradients, _ in runs],
+                    of_the_mean_alone=[round(worth(draws, gradients), 2) for draws, gradients, _ in runs],
                     gradients_a_draw=round(sum(run[1] for run in runs) / len(runs) / DRAWS, 1),
                     divergent=round(sum(run[2] for run in runs) / len(runs), 4),
                 )
             )
+            kept(rows, given.seeds, version)
         if given.peer:
             found = []
             for seed in range(given.seeds):
                 one, gradients, version = of_peer(given.peer, law, seed)
-                found.append(worth(one[:, None], gradients))
+                found.append(worth(moments(one[:, None]), gradients))
             rows.append(row(law, "NUTS of pyro-ppl", found))
-        for made in rows[-3:]:
-            print(made, flush=True)
-    record(
-        "bayes/nuts",
-        title="Effective draws per gradient of NUTS and HMC, each adapted by itself: medians, least and most",
-        figures=rows,
-        seeds=given.seeds,
-        peer=version,
-        chains=CHAINS,
-        warm_up=WARM,
-        draws=DRAWS,
-    )
+            kept(rows, given.seeds, version)
 
 
 if __name__ == "__main__":

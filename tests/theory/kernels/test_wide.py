@@ -205,6 +205,54 @@ def test_a_symmetric_kernel_is_symmetric_positive_and_the_same_by_blocks(monkeyp
     torch.testing.assert_close(conv_ntk(images, depth=2, readout="average"), whole, rtol=1e-13, atol=0)
 
 
+def by_pairs(x: Tensor, z: Tensor, depth: int, weight_std: float, bias_std: float) -> list[list[float]]:
+    """The tangent kernel of a ReLU network pair by pair: Cho and Saul's integrals in plain numbers."""
+
+    def step(a: float, b: float, c: float) -> tuple[float, float]:
+        root = math.sqrt(a * b)
+        angle = math.acos(max(-1.0, min(1.0, c / root))) if root else math.pi / 2
+        kappa = root * (math.sin(angle) + (math.pi - angle) * math.cos(angle)) / (2 * math.pi)
+        return bias_std**2 + weight_std**2 * kappa, weight_std**2 * (math.pi - angle) / (2 * math.pi)
+
+    def pair(one: list[float], other: list[float]) -> float:
+        dots = [
+            math.fsum(p * q for p, q in zip(*sides, strict=True))
+            for sides in ((one, one), (other, other), (one, other))
+        ]
+        a, b, c = (bias_std**2 + weight_std**2 * dot / len(one) for dot in dots)
+        theta = c
+        for _ in range(depth):
+            after, slope = step(a, b, c)
+            a, b, c = step(a, a, a)[0], step(b, b, b)[0], after
+            theta = c + slope * theta
+        return theta
+
+    return [[pair(one, other) for other in z.tolist()] for one in x.tolist()]
+
+
+@pytest.mark.parametrize("bias_std", [0.0, 0.3])
+@pytest.mark.parametrize("depth", [1, 3])
+def test_a_relu_kernel_is_that_of_each_pair(monkeypatch, depth: int, bias_std: float) -> None:
+    """Rows of several lengths, of zeros, opposite, parallel; features of 0 in all or in one of the two."""
+    x = grid(9, 6) * torch.logspace(-1, 1, 9, dtype=torch.float64)[:, None]
+    x[:, 2], x[3], x[4], x[5] = 0, 0, -2 * x[1], 3 * x[1]
+    z = grid(7, 6).flip(0)
+    z[:, 4] = 0
+    options = {"weight_std": 1.3, "bias_std": bias_std}
+    both = torch.cat((x, z))
+    expected = torch.tensor(by_pairs(both, both, depth, **options)).double()
+    root = expected.diagonal().sqrt() + 1e-6
+    for side in (4, 256):
+        monkeypatch.setattr("margin.theory.kernels.wide.SIDE", side)
+        for rows, columns, found in (
+            (both, both, ntk(both, depth=depth, **options)),
+            (x, z, ntk(x, z, depth=depth, **options)),
+        ):
+            i, j = slice(0, len(rows)), slice(len(both) - len(columns), None)
+            off = (found - expected[i, j]) / torch.outer(root[i], root[j])
+            assert float(off.abs().max()) < 1e-7  # an angle of 0 or pi is known to the root of a rounding
+
+
 def test_depth_0_is_the_linear_kernel() -> None:
     expected = 0.04 + 1.69 * X @ Z.T / 5
     torch.testing.assert_close(ntk(X, Z, depth=0, **STDS), expected)

@@ -96,16 +96,19 @@ class SampledPosterior(nn.Module):
         self, theta: Float[Tensor, "networks dim"], x: Float[Tensor, " batch *input"]
     ) -> Float[Tensor, "networks batch outputs"]:
         """The outputs of networks of these weights."""
-        found, start = {}, 0
-        for name, shape in self.shapes.items():
-            found[name] = theta[:, start : start + shape.numel()].reshape(-1, *shape).to(x)
-            start += shape.numel()
+        # cut at once: the backward of one slice after the other adds as many arrays of all weights
+        sizes = [shape.numel() for shape in self.shapes.values()]
+        parts = theta.to(x).split([*sizes, theta.shape[1] - sum(sizes)], 1)
+        found = {
+            name: part.reshape(-1, *shape)
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=False)
+        }
 
         def one(weights: dict[str, Tensor]) -> Tensor:
             out: Tensor = functional_call(self.net, weights, (x,))
             return out.reshape(len(out), -1)
 
-        return vmap(one, chunk_size=AT_ONCE)(found)
+        return vmap(one, chunk_size=AT_ONCE if len(theta) > AT_ONCE else None)(found)
 
     def mixing(self) -> Tensor:
         """Which chains count: of one that diverged every other time no draw is averaged."""

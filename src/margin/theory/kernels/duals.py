@@ -66,13 +66,31 @@ def relu_dual(a: Numbers, b: Numbers, c: Numbers) -> Dual:
     half of theirs.
     """
     # roots and inverses are of the variances, a row and a column, and not of their product
-    left, right = (torch.where(q > 0, q.rsqrt(), 0.0) for q in (a, b))
-    cos = (c * left).mul_(right).clamp_(-1, 1)
-    cos.masked_fill_(cos >= 1 - NEAREST, 1.0)
-    rest = math.pi - cos.arccos()
-    slope = rest / (2 * math.pi)
-    sin = (1 - cos.square()).sqrt_()
-    return Dual(rest.mul_(cos).add_(sin).mul_(a.sqrt() / (2 * math.pi)).mul_(b.sqrt()), slope)
+    rest, value = arc_cosines((c * -inverse_root(a)).mul_(inverse_root(b)))
+    return Dual(value.mul_(a.sqrt() / (2 * math.pi)).mul_(b.sqrt()), rest / (2 * math.pi))
+
+
+def inverse_root(variance: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """One over the standard deviation, 0 where that is 0."""
+    return torch.where(variance > 0, variance.rsqrt(), 0.0)
+
+
+def arc_cosines(
+    minus: Float[Tensor, "*shape"],
+    rest: Float[Tensor, "*shape"] | None = None,
+    value: Float[Tensor, "*shape"] | None = None,
+) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
+    r"""The angles' :math:`\pi - \theta` and :math:`\sin\theta + (\pi - \theta) \cos\theta`, with few passes.
+
+    Args:
+        minus: :math:`-\cos\theta`, which is put into [-1, 1] and, within rounding of -1, to -1.
+        rest: Where to write the first; None: anew.
+        value: Where to write the second; None: anew.
+    """
+    torch.threshold_(minus.clamp_max_(1), NEAREST - 1, -1.0)
+    rest = torch.acos(minus, out=rest)
+    value = torch.addcmul(minus.new_ones(()), minus, minus, value=-1, out=value).sqrt_()
+    return rest, value.addcmul_(rest, minus, value=-1)
 
 
 def erf_dual(a: Numbers, b: Numbers, c: Numbers) -> Dual:

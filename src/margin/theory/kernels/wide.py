@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from margin.theory.kernels.duals import Activation, dual
+from margin.theory.kernels.duals import Activation, arc_cosines, dual, inverse_root
 
 Readout = Literal["flatten", "average"]
 Block = Callable[[slice, slice], Tensor]
@@ -195,7 +195,8 @@ def _dense(
     w, s = weight_std**2, bias_std**2
     scale = w / left.shape[1]
     # variances by layer: those of the diagonal are known without the matrix
-    sides = [_variances(x, depth, w, s, activation) for x in ((left,) if x2 is None else (left, right))]
+    both = (left,) if x2 is None else (left, right)
+    sides = [_variances(x, depth, w, s, activation) for x in both]
     first, last = sides[0], sides[-1]
 
     def block(rows: slice, columns: slice) -> Tensor:
@@ -207,7 +208,47 @@ def _dense(
             theta = theta * slope.mul_(w) + K if tangent else K
         return theta
 
-    return in_blocks(len(left), len(right), SIDE, block, symmetric=x2 is None)
+    blocks = _rectified(both, sides, (w, s), tangent) if activation == "relu" else block
+    return in_blocks(len(left), len(right), SIDE, blocks, symmetric=x2 is None)
+
+
+def _rectified(
+    inputs: tuple[Rows, ...], sides: list[list[Tensor]], squares: tuple[float, float], tangent: bool
+) -> Block:
+    r"""Blocks of a ReLU network's kernel by correlations, in place: arc cosines and products are most of it.
+
+    Of the variances a of a layer and a' of the next, 1 of the outputs, let :math:`u_i = \sigma_w
+    \sqrt{a_i / (2 \pi a_i')}` and :math:`v_i = \sigma_b / \sqrt{a_i'}`. A correlation becomes
+    :math:`u_i u_j g + v_i v_j` with :math:`g = \sin\theta + (\pi - \theta) \cos\theta`, and the tangent
+    kernel over the same roots, t, becomes :math:`u_i u_j (g + (\pi - \theta) t) + v_i v_j`.
+    """
+    w, s = squares
+    used = torch.stack([(x != 0).any(0) for x in inputs]).all(0)  # the edges of images are often black
+    scaled, factors = [], []
+    for x, of in zip(inputs, sides, strict=True):
+        roots = [inverse_root(a) for a in of] + [torch.ones_like(x[:, 0])]
+        # the bias is one more feature: a product of rows is a correlation
+        rows = torch.cat((x[:, used] * math.sqrt(w / x.shape[1]), x.new_full((len(x), 1), math.sqrt(s))), 1)
+        scaled.append(rows.mul_(roots[0][:, None]))
+        own = [(w / (2 * math.pi) * a).sqrt() for a in of]
+        factors.append([(r * a, r * math.sqrt(s)) for r, a in zip(roots[1:], own, strict=True)])
+    space = scaled[0].new_empty(4, SIDE**2)
+
+    def block(rows: slice, columns: slice) -> Tensor:
+        shape = rows.stop - rows.start, columns.stop - columns.start
+        minus, rest, value, theta = (x[: math.prod(shape)].view(shape) for x in space)
+        minus.addmm_(scaled[0][rows], scaled[-1][columns].T, beta=0, alpha=-1)
+        theta.copy_(minus)
+        for (u, v), (other_u, other_v) in zip(factors[0], factors[-1], strict=True):
+            bias = (v[rows, None], other_v[None, columns])
+            arc_cosines(minus, rest, value)
+            torch.addcmul(value, theta, rest, value=-1, out=theta)
+            torch.mul(-u[rows, None], other_u[None, columns], out=rest)
+            torch.mul(value, rest, out=minus).addcmul_(*bias, value=-1)
+            theta.mul_(rest).addcmul_(*bias, value=-1)
+        return (theta if tangent else minus).neg_()
+
+    return block
 
 
 def _variances(x: Rows, depth: int, w: float, s: float, activation: Activation) -> list[Tensor]:
