@@ -41,6 +41,16 @@ def test_an_input_that_is_no_number_is_named_where_nothing_can_be_computed(name:
         finding_of(claim, odd)
 
 
+@pytest.mark.parametrize("name", ["theory/behavior.finite", "geometric/wl.ceiling", "generative/vae.gap"])
+def test_where_no_example_counts_nothing_is_asked(name: str) -> None:
+    claim = claims()[name]
+    subject = resolve(claim.demo)()
+    batch = subject.test[0]
+    shape = batch.inputs[0] if batch.targets is None else batch.targets
+    with pytest.raises(NotAsked, match="no held-out example has a weight above 0"):
+        finding_of(claim, replace(subject, test=[batch._replace(weight=torch.zeros(len(shape)))]))
+
+
 def same(a: Finding, b: Finding) -> bool:
     """Whether all that has a number in the first is the same in the second."""
     kept = [verdict not in NO_NUMBER for verdict in a.verdicts]

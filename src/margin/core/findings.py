@@ -254,14 +254,14 @@ def finding_of(claim: Claim, subject: "Subject") -> Finding:
 
     Raises:
         NotAsked: The claim raised it, or its answer is no more than the range of the quantity; or it raised
-            anything else where a parameter or a held-out input is not finite.
+            anything else where a parameter or a held-out input is not finite, or no example counts.
     """
     try:
         found: Finding = resolve(claim.ask)(subject)
     except NotAsked:
         raise
     except Exception as error:
-        if odd := odd_parameter(subject.model) or _odd_input(subject.test):
+        if odd := odd_parameter(subject.model) or _odd_example(subject.test):
             raise NotAsked(odd) from error
         raise
     if found.leaves_open:
@@ -274,20 +274,27 @@ def finding_of(claim: Claim, subject: "Subject") -> Finding:
 def odd_parameter(model: nn.Module) -> str:
     """Which parameter or buffer of a model is the first that is not finite, in words; "" where all are."""
     for name, x in (*model.named_parameters(), *model.named_buffers()):
-        if not bool(x.isfinite().all()):
+        if len(_not_finite(x)):
             return f"{name} of the model is not finite"
     return ""
 
 
-def _odd_input(batches: Sequence[Batch]) -> str:
-    """Which example has the first input that is not finite, in words; "" where all are."""
-    before = 0
+def _not_finite(x: Tensor) -> Tensor:
+    """The places of a tensor whose numbers are not finite; none of one that is sparse or of whole numbers."""
+    real = x.layout is torch.strided and (x.is_floating_point() or x.is_complex())
+    return (~x.isfinite()).nonzero() if real else torch.empty(0, 1, dtype=torch.int64)
+
+
+def _odd_example(batches: Sequence[Batch]) -> str:
+    """Which example has the first input that is not finite, or that none counts, in words; else ""."""
+    before, counted = 0, False
     for batch in batches:
         for x in batch.inputs:
-            if odd := (~x.flatten(1).isfinite().all(1)).nonzero().flatten().tolist() if x.ndim else []:
-                return f"an input of held-out example {before + odd[0]:,} is not finite"
+            if len(odd := _not_finite(x)):
+                return f"an input of held-out example {before + int(odd[0, 0]):,} is not finite"
         before += len(batch.inputs[0])
-    return ""
+        counted |= batch.weight is None or bool((batch.weight > 0).any())
+    return "" if counted else "no held-out example has a weight above 0"
 
 
 def demonstrated(claim: Claim) -> tuple[Finding, float]:
