@@ -972,6 +972,26 @@ def test_a_constant_of_the_held_out_part_is_a_rival_too(finding, of_class, right
     assert (said.level, words in said.text) == (level, True), said
 
 
+@pytest.mark.parametrize(("below", "level"), [(0.11, "bad"), (0.05, "warn"), (-0.05, "unknown")])
+def test_it_has_memorized_where_the_gap_is_surely_ten_points(finding, below, level):
+    """Of .15 the least possible counts, not the value."""
+    ends = (f64(0.85, 0.7, below), f64(0.95, 0.8, 0.25))
+    labels = ("training", "held-out", "gap")
+    gap = finding(value=f64(0.9, 0.75, 0.15), kind="estimate", interval=ends, range=(-1, 1), labels=labels)
+    (said,) = by(audit_of({"theory/memorization.accuracy": gap}), "memorized")
+    assert said.level == level and said.text.startswith("Memorized: ") == (level == "bad")
+
+
+@pytest.mark.parametrize(("below", "level"), [(0.21, "bad"), (0.1, "warn"), (-0.1, "good")])
+def test_a_gap_of_losses_is_bad_where_it_is_surely_half_of_the_loss(finding, below, level):
+    found = {
+        "theory/risk.loss": estimate(finding, 0.4, 0.35, 0.45),
+        "theory/risk.gap": estimate(finding, 0.25, below, 0.3),
+    }
+    (said,) = by(audit_of(found), "memorized")
+    assert said.level == level
+
+
 @pytest.mark.parametrize(("above", "level"), [(-0.11, "unknown"), (-0.09, "good")])
 def test_a_training_part_that_is_far_harder_than_the_held_out_one_is_no_good_news(finding, above, level):
     ends = (f64(0.1, 0.8, above - 0.2), f64(0.3, 0.95, above))
