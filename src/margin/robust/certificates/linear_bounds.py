@@ -81,29 +81,22 @@ class Relaxed:
             raise IndexError(f"the input is no call: got position {index}")
         return call
 
-    def least(self, index: int, rows: Float[Tensor, "rows batch ..."]) -> Float[Tensor, "rows batch"]:
+    def least(
+        self, index: int, rows: Float[Tensor, "rows batch ..."], steps: int = 0
+    ) -> Float[Tensor, "rows batch"]:
         """Lower bounds of linear functions of a result, each of one example's part, over the ball.
+
+        Gradients may move the slopes of the rectifiers' lower lines, for each row its own: any in [0, 1] are
+        sound, and the largest bounds that are met are kept.
 
         Args:
             index: Which result.
             rows: Their coefficients, in the result's shape.
+            steps: Steps of Adam on the slopes.
         """
         largest = max(box.low.numel() for box in self.boxes[: index + 1])
-        return torch.cat([self._least(index, part) for part in rows.split(max(1, ELEMENTS // largest))])
-
-    def ascended(
-        self, index: int, rows: Float[Tensor, "rows batch ..."], steps: int
-    ) -> Float[Tensor, "rows batch"]:
-        """The largest lower bounds met while gradients move the slopes of the rectifiers' lower lines.
-
-        Any slope in [0, 1] is sound, and the ascent begins at those of :meth:`least`, so it is never looser.
-
-        Args:
-            index: Which result.
-            rows: As of :meth:`least`; each has slopes of its own.
-            steps: Steps of Adam.
-        """
-        largest = max(box.low.numel() for box in self.boxes[: index + 1])
+        if steps == 0:
+            return torch.cat([self._least(index, part) for part in rows.split(max(1, ELEMENTS // largest))])
         parts = rows.split(max(1, ELEMENTS // (4 * largest)))
         return torch.cat([self._ascended(index, part, steps) for part in parts])
 
@@ -113,7 +106,7 @@ class Relaxed:
             if (slopes := self.at(i).slopes) is not None:
                 first[i] = slopes[0].expand(len(rows), *slopes[0].shape).clone().requires_grad_()
         best = self._least(index, rows)
-        if not first or steps < 1:
+        if not first:
             return best
         optimizer = torch.optim.Adam(first.values(), lr=RATE)
         schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, DECAY)
@@ -162,7 +155,7 @@ class Relaxed:
         return constant if 0 not in pending else constant + self.ball.least(pending[0])
 
 
-def relaxed(tape: Tape, ball: Ball, units: int = 0, columns: int = 0) -> Relaxed:
+def relaxed(tape: Tape, ball: Ball, units: int = 0, columns: int = 0, ascent: int = 0) -> Relaxed:
     """The tape between linear functions over the ball.
 
     Args:
@@ -171,6 +164,7 @@ def relaxed(tape: Tape, ball: Ball, units: int = 0, columns: int = 0) -> Relaxed
         units: Where a result that enters a nonlinear function has at most so many units of an example whose
             bounds matter, these are tightened by a backward pass of their own, 0 for none.
         columns: Where an input has at most so many coordinates, all boxes are first cut by affine forms.
+        ascent: Gradient steps on slopes in each of these backward passes.
     """
     made = Relaxed(tape, ball, [tape.boxes[0]], [tape.boxes[0]])
     forms: list[Form | None] = [None]
@@ -196,7 +190,7 @@ def relaxed(tape: Tape, ball: Ball, units: int = 0, columns: int = 0) -> Relaxed
         elif index in affine:
             made.boxes[index] = _image(made, index, affine)
         if units and index not in affine:
-            made.boxes[index] = _tightened(made, index, units)
+            made.boxes[index] = _tightened(made, index, units, ascent)
     return made
 
 
@@ -247,7 +241,7 @@ def _errors(made: Relaxed, path: list[int]) -> dict[int, Tensor]:
     return errors
 
 
-def _tightened(made: Relaxed, index: int, units: int) -> Box:
+def _tightened(made: Relaxed, index: int, units: int, ascent: int) -> Box:
     """The box of a result, its units bounded by backward passes where they are few."""
     box, batch = made.boxes[index], len(made.ball.x)
     low, high = box.low.reshape(batch, -1), box.high.reshape(batch, -1)
@@ -261,7 +255,7 @@ def _tightened(made: Relaxed, index: int, units: int) -> Box:
     rows = torch.zeros(count, batch, low.shape[1], dtype=low.dtype, device=low.device)
     rows.scatter_(2, at[..., None], 1.0)
     rows = rows.reshape(count, *box.low.shape)
-    below, above = made.least(index, rows).T, -made.least(index, -rows).T
+    below, above = made.least(index, rows, ascent).T, -made.least(index, -rows, ascent).T
     at = at.T
     low = low.scatter(1, at, torch.fmax(low.gather(1, at), below)).reshape(box.low.shape)
     high = high.scatter(1, at, torch.fmin(high.gather(1, at), above)).reshape(box.low.shape)
@@ -328,7 +322,7 @@ def crown_margins(
             for i in range(len(labels))
         ]
         return torch.cat(parts)
-    made, outputs = relaxed(tape, ball, units, columns), place(tape.boxes, scores)
+    made, outputs = relaxed(tape, ball, units, columns, ascent), place(tape.boxes, scores)
 
     def tighter(scores: Box, below: Tensor) -> Tensor:
         shape, own = scores.low.shape, labels.reshape(len(labels), -1)
@@ -337,8 +331,7 @@ def crown_margins(
         if own.shape[1] > 1 and others[0].numel() * below.numel() > MOST:
             return below
         rows = _differences(own, others, scores.low)
-        index = place(made.boxes, scores)
-        found = made.ascended(index, rows, ascent) if ascent else made.least(index, rows)
+        found = made.least(place(made.boxes, scores), rows, ascent)
         found = found.reshape(*others.shape[1:], -1).movedim(-1, 0)
         flat = below.reshape(*own.shape, -1)
         return flat.scatter(2, others, torch.fmax(flat.gather(2, others), found)).reshape(shape)
@@ -359,28 +352,31 @@ def alpha_crown_margins(
 
     .. math:: \max_{\alpha \in [0, 1]} \min_{x \in B} a(\alpha)^\top x + b(\alpha)
 
-    where a rectifier that may bend lies above alpha x, whatever alpha; each margin has slopes of its own.
-    Never below :func:`crown_margins`, which is where the ascent begins.
+    where a rectifier that may bend lies above alpha x, whatever alpha; each margin, and each end of a unit
+    that is tightened, has slopes of its own. Never below :func:`crown_margins`, where the ascent begins.
 
     Args:
         model: Any module of one input; left as it is.
         ball: The inputs.
         labels: The class y of each example, or of each of its terms.
         classes: ``outputs -> one score per class``.
-        units: See :func:`relaxed`.
-        steps: Steps of Adam, each as dear as two passes of :func:`crown_margins` with their gradient.
+        units: See :func:`relaxed`; where most is gained, and most of the time goes.
+        steps: Steps of Adam for each bound, each as dear as three passes of :func:`crown_margins`.
 
     Raises:
         NoIntervalRule: A layer or function has no rule, or there is not one score per class.
         ValueError: steps is negative, or an end of the ball is no number.
 
     Reference: Xu, Zhang, Wang, Wang, Jana, Lin & Hsieh (2021), "Fast and complete: enabling complete neural
-    network verification with rapid and massively parallel incomplete verifiers", Section 3.1. Here the bounds
-    inside the network stay those of CROWN; theirs are optimized too.
+    network verification with rapid and massively parallel incomplete verifiers", Section 3.1. There all
+    slopes rise together for the margins; here each bound inside the network is first raised by itself.
     """
     if steps < 0:
         raise ValueError(f"steps must be at least 0: got {steps}")
-    return crown_margins(model, ball, labels, classes, units=units, ascent=steps)
+    found = crown_margins(model, ball, labels, classes, units=units, ascent=steps)
+    if units and steps:  # between tighter boxes the ascent begins at other slopes, and may end below
+        found = torch.fmax(found, crown_margins(model, ball, labels, classes, units=units))
+    return found
 
 
 def _differences(own: Tensor, others: Tensor, scores: Tensor) -> Float[Tensor, "rows batch ..."]:
