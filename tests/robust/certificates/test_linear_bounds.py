@@ -10,7 +10,7 @@ from torch import nn
 
 from margin.robust.certificates.interval_arithmetic import Box, NoIntervalRule, matmul
 from margin.robust.certificates.intervals import bounds, margin_bounds
-from margin.robust.certificates.linear_bounds import Ball, crown_margins, relaxed
+from margin.robust.certificates.linear_bounds import Ball, alpha_crown_margins, crown_margins, relaxed
 from margin.robust.certificates.tape import Tape
 from margin.vision.convnets.lenet5 import LeNet5
 
@@ -228,7 +228,7 @@ def test_no_tighter_than_the_triangle_relaxations_linear_programme():
     """CROWN is a feasible dual point of the programme of Ehlers (2017), whose value is below the truth."""
     torch.manual_seed(4)
     net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)).double()
-    gaps = []
+    gaps, best = [], []
     for seed in range(6):
         x = torch.randn(1, 3, generator=torch.Generator().manual_seed(seed)).double()
         at, label = ball(x, 0.25), net(x).argmax(1)
@@ -236,13 +236,67 @@ def test_no_tighter_than_the_triangle_relaxations_linear_programme():
         bounds(net, at.low, at.high, tape=tape)
         made = relaxed(tape, at, 64)
         programme = triangle(net, at, made, int(label))
+        tighter = triangle(net, at, relaxed(tape, at, 64, 0, 100), int(label))
         found = float(crown_margins(net, at, label, units=64)[0, 1 - int(label)])
+        moved_slopes = float(alpha_crown_margins(net, at, label, units=64, steps=100)[0, 1 - int(label)])
         grid = torch.cartesian_prod(*([torch.linspace(-0.25, 0.25, 21).double()] * 3))
         out = net(x + grid).detach()
         truth = float((out[:, label] - out[:, 1 - label]).min())
-        assert found <= programme + 1e-7 and programme <= truth + 1e-9
+        assert found <= programme + 1e-7 and programme <= tighter + 1e-7 and tighter <= truth + 1e-9
+        assert found <= moved_slopes <= tighter + 1e-7
         gaps.append((programme - found) / (truth - programme + 1e-3))
+        best.append((tighter - moved_slopes) / (tighter - found + 1e-6))
     assert min(gaps) < 0.5  # and not far below it
+    # over all slopes the bound is the programme's dual (Salman et al., 2019, Theorem 4.2): no gap is left
+    assert max(best) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("share", "crown", "best"), [(0.5, -0.5, 0.0), (2.0, -1.0, -1.0), (-1.0, -1.0, -1.0)]
+)
+def test_slopes_by_hand(share, crown, best):
+    """relu(x) - share x on [-1, 1.0001]: of share 1/2 the least is 0, by the slope 1/2; else at an end.
+
+    CROWN has the slope 1; of share -1 the intervals are better. Mutants: no ascent; slopes beyond [0, 1],
+    then 0 of share 2, above -1 of share -1.
+    """
+
+    class Bent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last = nn.Linear(2, 2, bias=False)
+
+        def forward(self, x):
+            return self.last(torch.cat((x, F.relu(x)), 1))
+
+    net = Bent().double()
+    with torch.no_grad():
+        net.last.weight.copy_(torch.tensor([[0.0, 0.0], [-share, 1.0]]))
+    at = Ball(*torch.tensor([[[0.0]], [[-1.0]], [[1.0001]]]).double(), 1.0, "linf", torch.ones(()).double())
+    label = torch.tensor([1])
+    plain, moved_slopes = crown_margins(net, at, label), alpha_crown_margins(net, at, label, steps=60)
+    assert float(plain[0, 0]) == pytest.approx(crown, abs=1e-3)
+    assert float(moved_slopes[0, 0]) == pytest.approx(best, abs=0.01) and moved_slopes[0, 0] <= best + 1e-9
+    assert torch.equal(alpha_crown_margins(net, at, label, steps=0), plain)
+    with pytest.raises(ValueError, match="steps must be at least 0: got -1"):
+        alpha_crown_margins(net, at, label, steps=-1)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("name", ["ReLU", "graph", "max", "average"])
+def test_moved_slopes_are_sound_and_never_looser(name, norm):
+    net, x = network(name)
+    eps = {"linf": 0.1, "l2": 0.4, "l1": 0.8}[norm]
+    with torch.no_grad():
+        y = net(x).argmax(1)
+        points = moved(x, eps, norm, 500)
+        out = net(points.reshape(-1, *x.shape[1:])).reshape(500, len(x), -1).double()
+    least = (out.gather(2, y.expand(500, -1)[..., None]) - out).amin(0)
+    at, off = ball(x, eps, norm), F.one_hot(y, 3) == 0
+    plain, found = crown_margins(net, at, y), alpha_crown_margins(net, at, y, steps=10)
+    assert (found >= plain).all() and (found <= least).all()
+    assert (found > plain + 1e-5)[off].any() or name == "graph"  # whose slopes are the best nearly
+    assert all(p.grad is None for p in net.parameters())
 
 
 def triangle(net, at, made, label):
@@ -332,3 +386,31 @@ def test_the_models_own_rounding_is_covered():
     exact = net.double()(x[near].double()).detach()
     assert (found[:, 1] <= (out[:, 0] - out[:, 1])[near]).all()
     assert (found[:, 1] <= exact[:, 0] - exact[:, 1]).all()
+
+
+def test_of_a_class_per_pixel_each_pixel_is_bounded_by_itself():
+    """A convolution of one pixel is exact; behind a rectifier lines gain. Mutant: the first term alone."""
+    torch.manual_seed(7)
+    net = nn.Conv2d(2, 3, 1).double()
+    x = torch.randn(2, 2, 2, 3, dtype=torch.float64)
+    y = torch.randint(3, (2, 2, 3), generator=torch.Generator().manual_seed(1))
+
+    def classes(out):
+        return out.permute(0, 2, 3, 1)
+
+    found = crown_margins(net, ball(x, 0.2), y, classes)
+    assert found.shape == (2, 2, 3, 3)
+    for n, i, j in torch.cartesian_prod(torch.arange(2), torch.arange(2), torch.arange(3)).tolist():
+        w = net.weight[:, :, 0, 0]
+        d = (w[y[n, i, j]] - w).detach()
+        shift = (net.bias[y[n, i, j]] - net.bias).detach()
+        exact = d @ x[n, :, i, j] + shift - 0.2 * d.abs().sum(1)
+        assert found[n, i, j].tolist() == pytest.approx(exact.tolist(), abs=1e-11)
+    deep = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 3, 3, padding=1)).double()
+    interval = margin_bounds(deep, x - 0.2, x + 0.2, y, classes)
+    lines = crown_margins(deep, ball(x, 0.2), y, classes)
+    out = classes(deep(moved(x, 0.2, "linf", 500).reshape(-1, *x.shape[1:]))).detach()
+    out = out.reshape(500, 2, 2, 3, 3)
+    gaps = out.gather(4, y.expand(500, -1, -1, -1)[..., None]) - out
+    assert (lines >= interval).all() and (lines <= gaps.amin(0)).all()
+    assert (lines > interval + 0.01)[F.one_hot(y, 3) == 0].any()

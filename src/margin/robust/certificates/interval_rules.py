@@ -10,7 +10,7 @@ its own argument and falls in the others.
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -264,11 +264,16 @@ def rms_norm(
     x: Box, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Box:
     """Division by the root mean square over the last axes."""
+    axes = tuple(range(-len(normalized_shape), 0))
+    return _standardized(x, axes, weight, None, floor_of_rms(x, eps), centered=False)
+
+
+def floor_of_rms(x: Box, eps: float | None) -> float:
+    """The eps of a root mean square, by default that of the model's type."""
     kind = x.arithmetic or torch.float64
     if eps is None and kind not in (torch.float32, torch.float64):
         raise NoIntervalRule(f"the default eps of a root mean square in {kind}")
-    eps = torch.finfo(kind).eps if eps is None else eps
-    return _standardized(x, tuple(range(-len(normalized_shape), 0)), weight, None, eps, centered=False)
+    return torch.finfo(kind).eps if eps is None else eps
 
 
 def group_norm(
@@ -277,16 +282,17 @@ def group_norm(
     """Group normalization: each group of channels over its channels and places."""
     shape = x.low.shape
     grouped = x.to(*(end.reshape(shape[0], num_groups, -1) for end in (x.low, x.high)))
-
-    def spread(part: Tensor | None) -> Tensor | None:
-        """A channel's constant at each of its places."""
-        if part is None:
-            return None
-        rows = part.reshape(-1, *(1,) * (len(shape) - 2)).expand(shape[1:])
-        return rows.reshape(1, num_groups, -1)
-
-    box = _standardized(grouped, (-1,), spread(weight), spread(bias), eps)
+    scale, offset = (at_places(part, shape, num_groups) for part in (weight, bias))
+    box = _standardized(grouped, (-1,), scale, offset, eps)
     return box.to(box.low.reshape(shape), box.high.reshape(shape))
+
+
+def at_places(part: Tensor | None, shape: Sequence[int], groups: int) -> Tensor | None:
+    """A channel's constant at each of its places, in groups."""
+    if part is None:
+        return None
+    rows = part.reshape(-1, *(1,) * (len(shape) - 2)).expand(tuple(shape[1:]))
+    return rows.reshape(1, groups, -1)
 
 
 # Eight parameters, because they are torch's.
@@ -359,16 +365,30 @@ def _log_share(own: Tensor, others: Tensor, axis: int) -> Tensor:
     return -F.softplus(total - own, threshold=700)
 
 
-def _standardized(
-    x: Box,
-    axes: tuple[int, ...],
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float,
-    *,
-    centered: bool = True,
-) -> Box:
-    """Gives c / sqrt(mean(c^2) + eps) weight + bias over the axes, c the input less its mean, or the input.
+class Deviations(NamedTuple):
+    """What normalization reads of a box: the deviations c from the mean, or the inputs themselves.
+
+    Args:
+        low: Least value of each c.
+        high: Largest value.
+        small: The least value of each c^2.
+        large: The largest.
+        terms: Coordinates of a group.
+        off: How far the model's own mean of squares may be off.
+        shift: How far its own c may be.
+    """
+
+    low: Tensor
+    high: Tensor
+    small: Tensor
+    large: Tensor
+    terms: int
+    off: Tensor
+    shift: Tensor
+
+
+def deviations(x: Box, axes: tuple[int, ...], *, centered: bool = True) -> Deviations:
+    """The deviations over the axes.
 
     The mean is off by at most gamma mean|x| and the mean square by 3 gamma mean(x^2), however they are summed
     (Higham, 2002, Section 4.2), also as mean(x^2) - mean(x)^2.
@@ -388,14 +408,28 @@ def _standardized(
     off = 3 * gamma * total(x.magnitude.square()) / n
     mean = total(x.magnitude) / n if centered else torch.zeros_like(off)
     shift = gamma * mean + ULPS * x.unit * (x.magnitude + mean)
+    return Deviations(low, high, small, large, n, off, shift)
+
+
+def _standardized(
+    x: Box,
+    axes: tuple[int, ...],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    *,
+    centered: bool = True,
+) -> Box:
+    """Gives c / sqrt(mean(c^2) + eps) weight + bias over the axes, with the deviations c."""
+    low, high, small, large, n, off, shift = deviations(x, axes, centered=centered)
 
     def scaled(c: Tensor, others: Tensor, error: Tensor) -> Tensor:
         return c / (((c.square() + others) / n + error).clamp(min=0) + eps).sqrt()
 
-    most, least = total(large) - large, total(small) - small
+    most, least = (part.sum(axes, keepdim=True) - part for part in (large, small))
     bottom = torch.where(low >= 0, scaled(low, most, off), scaled(low, least, -off))
     top = torch.where(high >= 0, scaled(high, least, -off), scaled(high, most, off))
-    error = shift / ((total(small) / n - off).clamp(min=0) + eps).sqrt()
+    error = shift / ((small.sum(axes, keepdim=True) / n - off).clamp(min=0) + eps).sqrt()
     error = error + 2 * ULPS * x.unit * torch.maximum(bottom.abs(), top.abs())
     return _scaled(x.to(bottom, top, error), weight, bias)
 

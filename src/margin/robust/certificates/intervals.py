@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from margin.core.types import Labels
@@ -321,9 +321,9 @@ def margin_bounds(
     model: nn.Module,
     low: Float[Tensor, "batch ..."],
     high: Float[Tensor, "batch ..."],
-    labels: Labels,
+    labels: Int[Tensor, " examples *terms"],
     classes: Callable[[Any], Any] = lambda outputs: outputs,
-) -> Float[Tensor, "batch classes"]:
+) -> Float[Tensor, "examples *terms classes"]:
     """Lower bounds on f_y - f_j over low <= x <= high, for each class j; 0 at j = y.
 
     Where the scores come straight from a linear layer w a + b, the rows are merged first: the bound is that
@@ -334,11 +334,11 @@ def margin_bounds(
         model: Any module of one input; left as it is.
         low: Least value of each coordinate.
         high: Largest value of each coordinate.
-        labels: The class y of each example.
+        labels: The class y of each example, or of each of its terms, as pixels.
         classes: ``outputs -> one score per class``.
 
     Raises:
-        NoIntervalRule: A layer or function has no rule, or the scores are no matrix.
+        NoIntervalRule: A layer or function has no rule, or there is not one score per class.
         ValueError: low exceeds high somewhere.
 
     Reference: Gowal et al. (2018), Section 3 and Equation 8 (elision of the last layer).
@@ -352,35 +352,37 @@ def all_beaten(below: Float[Tensor, "batch classes"], labels: Labels) -> Bool[Te
 
 
 def margins_of(
-    scores: Box, labels: Labels, tighter: Callable[[Box, Tensor], Tensor] = lambda scores, below: below
-) -> Float[Tensor, "batch classes"]:
+    scores: Box,
+    labels: Int[Tensor, " examples *terms"],
+    tighter: Callable[[Box, Tensor], Tensor] = lambda scores, below: below,
+) -> Float[Tensor, "examples *terms classes"]:
     """Lower bounds on s_y - s_j over a box of scores, 0 at j = y; differentiable where the box is.
 
     Args:
-        scores: One for each class.
-        labels: The class y of each example.
+        scores: One for each class, along the last axis.
+        labels: The class y of each example, or of each of its terms.
         tighter: ``(scores, bounds of their margins) -> better ones``, asked of the scores under a last
             softmax or sigmoid.
 
     Raises:
-        NoIntervalRule: The scores are no matrix.
+        NoIntervalRule: There is not one score per class.
     """
-    if scores.low.ndim != 2 or len(scores.low) != len(labels):
+    if scores.low.ndim < 2 or scores.low.shape[:-1] != labels.shape:
         raise NoIntervalRule(f"margins need one score per class: got shape {tuple(scores.low.shape)}")
-    return _margins(scores, labels, tighter).scatter(1, labels[:, None], 0.0)
+    return _margins(scores, labels, tighter).scatter(-1, labels[..., None], 0.0)
 
 
 def _margins(
-    scores: Box, labels: Labels, tighter: Callable[[Box, Tensor], Tensor]
-) -> Float[Tensor, "batch classes"]:
+    scores: Box, labels: Int[Tensor, " examples *terms"], tighter: Callable[[Box, Tensor], Tensor]
+) -> Float[Tensor, "examples *terms classes"]:
     """Lower bounds on the margins, of the scores as such or by the layer that made them."""
-    own = labels[:, None]
-    plain = scores.low.gather(1, own) - scores.high
+    own = labels[..., None]
+    plain = scores.low.gather(-1, own) - scores.high
     made_by, slack = scores.made_by, 4 * ULPS * scores.unit
+    if scores.low.ndim != 2 or made_by is None:
+        return tighter(scores, plain)
     if isinstance(made_by, Affine):
         return tighter(scores, _merged(made_by, labels))
-    if made_by is None or made_by.scores.low.ndim != 2:
-        return tighter(scores, plain)
     below = _margins(made_by.scores, labels, tighter)
     if isinstance(made_by, Squashed):
         # sigmoid(z) - sigmoid(z - d) has one hill in z: its least value is at an end of z.

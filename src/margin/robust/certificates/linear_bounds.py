@@ -10,16 +10,16 @@ al., 2020), tightened by the same backward pass where a layer has few units, and
 ball where everything before is affine.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from margin.core.types import Labels
 from margin.robust.certificates.affine_forms import Ball, Form, identity, mapped, within
+from margin.robust.certificates.coupled_lines import coupled
 from margin.robust.certificates.interval_arithmetic import Box
 from margin.robust.certificates.intervals import bounds, margins_of
 from margin.robust.certificates.relaxations import (
@@ -38,6 +38,12 @@ from margin.robust.certificates.tape import Call, Tape
 
 ELEMENTS = 1 << 23
 """Coefficients held at once in a backward pass."""
+
+RATE, DECAY = 0.1, 0.98
+"""Of Adam, which moves slopes; its rate shrinks so with each step."""
+
+MOST = 1 << 26
+"""Coefficients of the margins of all terms of an example, such as pixels, up to which these are bounded."""
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +66,8 @@ class Relaxed:
     def at(self, index: int) -> Lines:
         """The lines of a call."""
         if index not in self.known:
-            self.known[index] = lines(self.call(index), self.inputs(index), self.raw[index])
+            asked = self.call(index), self.inputs(index), self.raw[index]
+            self.known[index] = coupled(*asked) or lines(*asked)
         return self.known[index]
 
     def inputs(self, index: int) -> list[Box]:
@@ -74,18 +81,53 @@ class Relaxed:
             raise IndexError(f"the input is no call: got position {index}")
         return call
 
-    def least(self, index: int, rows: Float[Tensor, "rows batch ..."]) -> Float[Tensor, "rows batch"]:
+    def least(
+        self, index: int, rows: Float[Tensor, "rows batch ..."], steps: int = 0
+    ) -> Float[Tensor, "rows batch"]:
         """Lower bounds of linear functions of a result, each of one example's part, over the ball.
+
+        Gradients may move the slopes of the rectifiers' lower lines, for each row its own: any in [0, 1] are
+        sound, and the largest bounds that are met are kept.
 
         Args:
             index: Which result.
             rows: Their coefficients, in the result's shape.
+            steps: Steps of Adam on the slopes.
         """
         largest = max(box.low.numel() for box in self.boxes[: index + 1])
-        return torch.cat([self._least(index, part) for part in rows.split(max(1, ELEMENTS // largest))])
+        if steps == 0:
+            return torch.cat([self._least(index, part) for part in rows.split(max(1, ELEMENTS // largest))])
+        parts = rows.split(max(1, ELEMENTS // (4 * largest)))
+        return torch.cat([self._ascended(index, part, steps) for part in parts])
 
-    def _least(self, index: int, rows: Tensor) -> Tensor:
-        batch = len(self.ball.x)
+    def _ascended(self, index: int, rows: Tensor, steps: int) -> Tensor:
+        first = {}
+        for i in (i for i in range(1, index) if _bends_at_0(self.call(i))):
+            if (slopes := self.at(i).slopes) is not None:
+                first[i] = slopes[0].expand(len(rows), *slopes[0].shape).clone().requires_grad_()
+        best = self._least(index, rows)
+        if not first:
+            return best
+        optimizer = torch.optim.Adam(first.values(), lr=RATE)
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, DECAY)
+        for _ in range(steps):
+            with torch.enable_grad():
+                found = self._least(index, rows, first)
+                gradients = torch.autograd.grad(
+                    found.nan_to_num().sum(), list(first.values()), allow_unused=True
+                )
+            best = torch.fmax(best, found.detach())
+            for slope, gradient in zip(first.values(), gradients, strict=True):
+                slope.grad = None if gradient is None else -gradient
+            optimizer.step()
+            schedule.step()
+            for slope in first.values():
+                slope.clamp_(0, 1)
+        return torch.fmax(best, self._least(index, rows, first))
+
+    def _least(self, index: int, rows: Tensor, below: Mapping[int, Tensor] | None = None) -> Tensor:
+        """The bounds, the slopes of some lower lines given by the position of their call."""
+        batch, below = len(self.ball.x), {} if below is None else below
         constant = rows.new_zeros(len(rows), batch)
         pending = {index: rows}
         for i in range(index, 0, -1):
@@ -94,8 +136,8 @@ class Relaxed:
                 continue
             made = self.at(i)
             if made.low is not None or made.high is not None:
-                above, below = own.clamp(min=0) if made.low is not None else None, own.clamp(max=0)
-                for signed, offset in ((above, made.low), (below, made.high)):
+                signs = own.clamp(min=0) if made.low is not None else None, own.clamp(max=0)
+                for signed, offset in zip(signs, (made.low, made.high), strict=True):
                     if signed is not None and offset is not None:
                         flat = signed.reshape(len(own), batch, -1)
                         constant = constant + torch.einsum("sbn,bn->sb", flat, offset.reshape(batch, -1))
@@ -105,7 +147,7 @@ class Relaxed:
                 constant = constant - torch.einsum("sbn,bn->sb", flat.abs(), made.error.reshape(batch, -1))
             constant = constant - made.floor
             if made.slopes is not None:
-                own = torch.where(own > 0, *made.slopes).mul_(own)
+                own = torch.where(own > 0, below.get(i, made.slopes[0]), made.slopes[1]).mul_(own)
             if made.adjoint is None:
                 continue
             for position, part in zip(self.call(i).inputs, made.adjoint(own), strict=True):
@@ -113,7 +155,7 @@ class Relaxed:
         return constant if 0 not in pending else constant + self.ball.least(pending[0])
 
 
-def relaxed(tape: Tape, ball: Ball, units: int = 0, columns: int = 0) -> Relaxed:
+def relaxed(tape: Tape, ball: Ball, units: int = 0, columns: int = 0, ascent: int = 0) -> Relaxed:
     """The tape between linear functions over the ball.
 
     Args:
@@ -122,6 +164,7 @@ def relaxed(tape: Tape, ball: Ball, units: int = 0, columns: int = 0) -> Relaxed
         units: Where a result that enters a nonlinear function has at most so many units of an example whose
             bounds matter, these are tightened by a backward pass of their own, 0 for none.
         columns: Where an input has at most so many coordinates, all boxes are first cut by affine forms.
+        ascent: Gradient steps on slopes in each of these backward passes.
     """
     made = Relaxed(tape, ball, [tape.boxes[0]], [tape.boxes[0]])
     forms: list[Form | None] = [None]
@@ -147,7 +190,7 @@ def relaxed(tape: Tape, ball: Ball, units: int = 0, columns: int = 0) -> Relaxed
         elif index in affine:
             made.boxes[index] = _image(made, index, affine)
         if units and index not in affine:
-            made.boxes[index] = _tightened(made, index, units)
+            made.boxes[index] = _tightened(made, index, units, ascent)
     return made
 
 
@@ -198,7 +241,7 @@ def _errors(made: Relaxed, path: list[int]) -> dict[int, Tensor]:
     return errors
 
 
-def _tightened(made: Relaxed, index: int, units: int) -> Box:
+def _tightened(made: Relaxed, index: int, units: int, ascent: int) -> Box:
     """The box of a result, its units bounded by backward passes where they are few."""
     box, batch = made.boxes[index], len(made.ball.x)
     low, high = box.low.reshape(batch, -1), box.high.reshape(batch, -1)
@@ -212,7 +255,7 @@ def _tightened(made: Relaxed, index: int, units: int) -> Box:
     rows = torch.zeros(count, batch, low.shape[1], dtype=low.dtype, device=low.device)
     rows.scatter_(2, at[..., None], 1.0)
     rows = rows.reshape(count, *box.low.shape)
-    below, above = made.least(index, rows).T, -made.least(index, -rows).T
+    below, above = made.least(index, rows, ascent).T, -made.least(index, -rows, ascent).T
     at = at.T
     low = low.scatter(1, at, torch.fmax(low.gather(1, at), below)).reshape(box.low.shape)
     high = high.scatter(1, at, torch.fmin(high.gather(1, at), above)).reshape(box.low.shape)
@@ -228,30 +271,34 @@ def _bends_at_0(call: Call) -> bool:
     return getattr(call.func, "__name__", "") == "relu"
 
 
+# Eight parameters: what is bounded, and by how much work.
 @torch.no_grad()
 def crown_margins(
     model: nn.Module,
     ball: Ball,
-    labels: Labels,
+    labels: Int[Tensor, " examples *terms"],
     classes: Callable[[Any], Any] = lambda outputs: outputs,
     *,
     units: int = 0,
     columns: int = 0,
     rivals: Tensor | None = None,
-) -> Float[Tensor, "batch classes"]:
+    ascent: int = 0,
+) -> Float[Tensor, "examples *terms classes"]:
     """Lower bounds on f_y - f_j over a ball, for each class j; 0 at j = y. Never below those of intervals.
 
     Args:
         model: Any module of one input; left as it is.
         ball: The inputs.
-        labels: The class y of each example.
+        labels: The class y of each example, or of each of its terms, as pixels; of more of these than
+            :data:`MOST` allows the bounds are those of intervals.
         classes: ``outputs -> one score per class``.
         units: See :func:`relaxed`.
         columns: See :func:`relaxed`.
         rivals: For each example the classes that are bounded so, of the others by intervals; None is all.
+        ascent: Gradient steps on the slopes of the rectifiers' lower lines; see :func:`alpha_crown_margins`.
 
     Raises:
-        NoIntervalRule: A layer or function has no rule, or the scores are no matrix.
+        NoIntervalRule: A layer or function has no rule, or there is not one score per class.
         ValueError: An end of the ball is no number.
 
     Reference: Zhang, Weng, Chen, Hsieh & Daniel (2018), "Efficient neural network robustness certification
@@ -270,22 +317,80 @@ def crown_margins(
                 units=units,
                 columns=columns,
                 rivals=None if rivals is None else rivals[i : i + 1],
+                ascent=ascent,
             )
             for i in range(len(labels))
         ]
         return torch.cat(parts)
-    made, outputs = relaxed(tape, ball, units, columns), place(tape.boxes, scores)
+    made, outputs = relaxed(tape, ball, units, columns, ascent), place(tape.boxes, scores)
 
     def tighter(scores: Box, below: Tensor) -> Tensor:
-        index = place(made.boxes, scores)
-        count = scores.low.shape[1]
-        others = (
-            torch.arange(count, device=labels.device).expand(len(labels), -1) if rivals is None else rivals
-        )
-        rows = torch.zeros(others.shape[1], *scores.low.shape, dtype=scores.low.dtype, device=labels.device)
-        rows.scatter_(2, others.T[..., None], -1.0)
-        rows.scatter_add_(2, labels.expand(len(rows), -1)[..., None], torch.ones_like(rows[..., :1]))
-        found = made.least(index, rows).T
-        return below.scatter(1, others, torch.fmax(below.gather(1, others), found))
+        shape, own = scores.low.shape, labels.reshape(len(labels), -1)
+        every = torch.arange(shape[-1], device=labels.device)
+        others = every.expand(*own.shape, -1) if rivals is None else rivals[:, None]
+        if own.shape[1] > 1 and others[0].numel() * below.numel() > MOST:
+            return below
+        rows = _differences(own, others, scores.low)
+        found = made.least(place(made.boxes, scores), rows, ascent)
+        found = found.reshape(*others.shape[1:], -1).movedim(-1, 0)
+        flat = below.reshape(*own.shape, -1)
+        return flat.scatter(2, others, torch.fmax(flat.gather(2, others), found)).reshape(shape)
 
     return margins_of(made.boxes[outputs], labels, tighter)
+
+
+def alpha_crown_margins(
+    model: nn.Module,
+    ball: Ball,
+    labels: Int[Tensor, " examples *terms"],
+    classes: Callable[[Any], Any] = lambda outputs: outputs,
+    *,
+    units: int = 0,
+    steps: int = 20,
+) -> Float[Tensor, "examples *terms classes"]:
+    r"""Lower bounds on f_y - f_j by linear bounds of the best slopes that gradients find: alpha-CROWN.
+
+    .. math:: \max_{\alpha \in [0, 1]} \min_{x \in B} a(\alpha)^\top x + b(\alpha)
+
+    where a rectifier that may bend lies above alpha x, whatever alpha; each margin, and each end of a unit
+    that is tightened, has slopes of its own. Never below :func:`crown_margins`, where the ascent begins.
+
+    Args:
+        model: Any module of one input; left as it is.
+        ball: The inputs.
+        labels: The class y of each example, or of each of its terms.
+        classes: ``outputs -> one score per class``.
+        units: See :func:`relaxed`; where most is gained, and most of the time goes.
+        steps: Steps of Adam for each bound, each as dear as three passes of :func:`crown_margins`.
+
+    Raises:
+        NoIntervalRule: A layer or function has no rule, or there is not one score per class.
+        ValueError: steps is negative, or an end of the ball is no number.
+
+    Reference: Xu, Zhang, Wang, Wang, Jana, Lin & Hsieh (2021), "Fast and complete: enabling complete neural
+    network verification with rapid and massively parallel incomplete verifiers", Section 3.1. There all
+    slopes rise together for the margins; here each bound inside the network is first raised by itself.
+    """
+    if steps < 0:
+        raise ValueError(f"steps must be at least 0: got {steps}")
+    found = crown_margins(model, ball, labels, classes, units=units, ascent=steps)
+    if units and steps:  # between tighter boxes the ascent begins at other slopes, and may end below
+        found = torch.fmax(found, crown_margins(model, ball, labels, classes, units=units))
+    return found
+
+
+def _differences(own: Tensor, others: Tensor, scores: Tensor) -> Float[Tensor, "rows batch ..."]:
+    """The coefficients of s_y - s_j: a row for each term of an example and each of its other classes j.
+
+    Args:
+        own: The class y of each term of each example.
+        others: The classes j, along the last axis.
+        scores: Of all terms, in the shape of the rows.
+    """
+    terms, at = own.shape[1], torch.arange(own.shape[1], device=own.device)
+    rows = scores.new_zeros(terms, others.shape[2], len(own), terms, scores.shape[-1])
+    block = rows[at, :, :, at]
+    block.scatter_(3, others.permute(1, 2, 0)[..., None], -1.0)
+    y = own.T[:, None, :, None].expand(*block.shape[:3], 1)
+    rows[at, :, :, at] = block.scatter_add_(3, y, torch.ones_like(block[..., :1]))
+    return rows.reshape(-1, *scores.shape)

@@ -91,8 +91,6 @@ def lines(call: Call, boxes: Sequence[Box], result: Box) -> Lines:
         return _bilinear(call, boxes, result)
     if call.func in CURVES and len(boxes) == 1:
         return _curved(call, boxes[0], result)
-    if call.func in POOLS:
-        return _pooled(call, boxes[0], result)
     return Lines(None, result.low, result.high)
 
 
@@ -216,37 +214,6 @@ def _curved(call: Call, x: Box, result: Box) -> Lines:
     return Lines(lambda rows: (rows,), made.low - error, made.high + error, (made.low_slope, made.high_slope))
 
 
-def _pooled(call: Call, x: Box, result: Box) -> Lines:
-    """A maximum over windows: at least the input whose low end is largest, at most the largest high end.
-
-    It is that input itself where no other reaches so high, which is seen where windows do not overlap.
-    """
-    _, adjoint = _adjoint(call.value, [x], lambda box: box.low)
-    sure = result.low == result.high
-    if _apart(call):
-        (taken,) = adjoint(torch.ones_like(result.low)[None])
-        others = call.value(x.high.masked_fill(taken[0] > 0, -torch.inf))
-        sure = sure | (result.low >= others)
-    high = torch.where(sure, 0.0, result.high)
-    own = torch.ones_like(result.low)
-    return Lines(adjoint, torch.zeros_like(high), high, (own, sure.to(own)))
-
-
-def _apart(call: Call) -> bool:
-    """Whether the windows of a pooling share no input."""
-    names = ("kernel_size", "stride", "padding", "dilation")
-    given = dict(zip(names, call.args[1:], strict=False)) | dict(call.kwargs)
-    kernel, stride = given.get("kernel_size"), given.get("stride")
-    if kernel is None:  # over whole axes, or adaptive: windows of the latter may overlap
-        return call.func in WHOLE
-    sizes = kernel if isinstance(kernel, list | tuple) else (kernel,)
-    steps = sizes if not stride else stride if isinstance(stride, list | tuple) else (stride,)
-    spread = given.get("dilation", 1)
-    if spread not in (1, (1,), (1, 1), (1, 1, 1)):
-        return False
-    return min(steps) >= max(sizes)
-
-
 def _clamped(min: Any = None, max: Any = None) -> Curve:
     kinks = [end for end in (min, max) if end is not None]
     return kinked(lambda x: torch.clamp(x, min, max), *kinks)
@@ -313,8 +280,6 @@ _PRODUCTS = (
     "mv",
     "bmm",
 )
-_WHOLE = ("amax",)
-_POOLS = tuple(f"{name}{d}d" for name in ("max_pool", "adaptive_max_pool") for d in (1, 2, 3))
 
 _SCALED = ("batch_norm", "add", "sub", "subtract", "rsub", "mul", "multiply", "neg", "div", "divide")
 
@@ -327,6 +292,4 @@ VIEWS = (views() | set(named(*_MOVED))) - CONVERTED
 AFFINE = set(named(*_AFFINE))
 RESIZED = set(named("interpolate"))
 BILINEAR = set(named(*_PRODUCTS))
-WHOLE = set(named(*_WHOLE))
-POOLS = WHOLE | set(named(*_POOLS))
 CURVES = {function: made for name, made in _CURVES.items() for function in named(name)}
