@@ -30,9 +30,6 @@ N, NOISE, CLASSES, DIM = 400, 0.15, 10, 40
 SEEDS = range(10)
 WIDTHS = [2, 3, 5, 7, 10, 14, 20, 28, 40, 50, 60, 70, 80, 90, 100, 120, 160, 220, 300, 400]
 SIZES = [*range(50, 401, 50), 500, 600, 700, 800, 1000, 1250, 1500, 2000, 2500, 3000, 3500, 4000]
-LONGER = 5
-"""Times as many steps for the curve by steps, which falls again late."""
-
 FIXED = 40
 """Width of the curve by samples: it has as many parameters as 205 examples have targets."""
 
@@ -110,7 +107,6 @@ def by_samples(steps: int) -> dict[str, Any]:
 
 
 def by_steps(steps: int) -> dict[str, Any]:
-    steps *= LONGER
     x, y = examples("train")
     test, found = examples("test"), []
     targets = torch.stack([noisy(y[:N], seed) for seed in SEEDS])

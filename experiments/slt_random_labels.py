@@ -100,7 +100,7 @@ def main() -> None:
         data = randomized(whole, Randomization(**CASES[name]))
         place = arguments.out / name.replace(" ", "-")
         options = {"hidden": (arguments.width, arguments.width)}
-        plain = Training(**{**training.as_json(), "patience": 0})
+        plain = Training(**{**training.as_json(), "patience": 0, "evaluate_every": 40})
         run = trained(data, place / "plain", options, plain)
         law = trained(data, place / "law", options, training, draws=2000)
         figures += figures_of(name, run, law, data)

@@ -1,6 +1,7 @@
 """The certificate by hand in NumPy and SciPy, its coverage, and what the audit makes of its record."""
 
 import math
+import shutil
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -176,6 +177,15 @@ def test_a_training_ends_with_the_certificate_of_its_law(run: margin.Run) -> Non
     expected = by_hand(metrics["certificate_risk"], metrics["certificate_draws"], kl, len(free), 0.1)
     assert metrics["certificate"] == pytest.approx(expected, abs=1e-9)
     assert metrics["certificate_draws"] >= 400
+
+
+def test_a_training_that_is_killed_while_it_is_certified_is_certified_when_it_goes_on(
+    run: margin.Run, tmp_path: Path
+) -> None:
+    """All steps are done, so that none asks for the law that lies in the checkpoint."""
+    copy = shutil.copytree(run.path, tmp_path / "copy")
+    (copy / "metrics.json").unlink()
+    assert margin.resume(copy).metrics == run.metrics
 
 
 def test_the_audit_holds_it_against_the_held_out_examples(run: margin.Run) -> None:
