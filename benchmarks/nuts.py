@@ -16,12 +16,17 @@ import torch
 from torch import Generator, Tensor
 
 from benchmarks.record import record
-from margin.bayes.mcmc.adaptation import Adaptation, first_step
+from margin.bayes.mcmc.adaptation import Adaptation, MassMatrix, first_step
 from margin.bayes.mcmc.chains import Energy, Moved, Point, point_at, transition
 from margin.bayes.mcmc.diagnostics import effective_sample_size
 from margin.bayes.mcmc.no_u_turn import no_u_turn_transition
 
 CHAINS, WARM, DRAWS, STEPS, TARGET = 4, 100, 200, 30, 0.8
+OURS: tuple[tuple[str, bool, MassMatrix], ...] = (
+    ("NUTS", True, "diagonal"),
+    ("NUTS, a dense mass matrix", True, "dense"),
+    (f"HMC of {STEPS} steps", False, "diagonal"),
+)
 
 PEER = """
 import json, sys
@@ -69,9 +74,12 @@ def laws() -> dict[str, tuple[Energy, int]]:
     return found["LAWS"]
 
 
-def sampled(energy: Energy, dim: int, seed: int, *, turning: bool) -> tuple[Tensor, float, float]:
+def sampled(
+    energy: Energy, dim: int, seed: int, masses: MassMatrix, *, turning: bool
+) -> tuple[Tensor, float, float]:
     """Draws after the warm-up, gradients of a chain since, and the share of divergent trajectories."""
-    generator, found = Generator().manual_seed(seed), Adaptation(dim)
+    generator, found = Generator().manual_seed(seed), Adaptation(dim, masses)
+    energy = found.within(energy)
     at = point_at(energy, 0.1 * torch.randn(CHAINS, dim, generator=generator, dtype=torch.float64))
     found.begin(first_step(energy, at, found.inverse, generator))
 
@@ -84,16 +92,17 @@ def sampled(energy: Energy, dim: int, seed: int, *, turning: bool) -> tuple[Tens
     kept, gradients, divergent = [], 0.0, 0.0
     for k in range(WARM + DRAWS):
         moved = move(at, found.step(k < WARM))
-        at = moved.at
+        at, theta = moved.at, found.outside(moved.at.theta)
         if k < WARM:
             found.update(float(moved.acceptance.mean()), TARGET)
             if WARM // 4 <= k < 3 * WARM // 4:
-                found.observe(at.theta)
+                found.observe(theta)
             if k == 3 * WARM // 4:
                 found.take_masses()
+                at = point_at(energy, found.inside(theta))
                 found.begin(dim**-0.25)
         else:
-            kept.append(at.theta)
+            kept.append(theta)
             gradients += float(moved.steps.mean())
             divergent += float(moved.divergent.double().mean())
     return torch.stack(kept), gradients, divergent / DRAWS
@@ -148,8 +157,8 @@ def main() -> None:
     torch.set_num_threads(1)
     rows, version = [], "not measured"
     for law, (energy, dim) in laws().items():
-        for turning, who in ((True, "NUTS"), (False, f"HMC of {STEPS} steps")):
-            runs = [sampled(energy, dim, seed, turning=turning) for seed in range(given.seeds)]
+        for who, turning, masses in OURS:
+            runs = [sampled(energy, dim, seed, masses, turning=turning) for seed in range(given.seeds)]
             rows.append(
                 row(
                     law,

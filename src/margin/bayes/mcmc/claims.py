@@ -123,8 +123,8 @@ def reversed_trajectory(subject: Subject) -> Finding:
     Reference: Neal 2011, Section 2.3.
     """
     core: Any = core_of(subject.model)
-    energy = posterior_energy(subject)
-    start = point_at(energy, core.positions)
+    energy = core.adaptation.within(posterior_energy(subject))
+    start = point_at(energy, core.adaptation.inside(core.positions))
     inverse, step = core.adaptation.inverse, core.adaptation.step(False)
     draw = Generator().manual_seed(0)
     v = torch.randn(start.theta.shape, generator=draw, dtype=torch.float64) / inverse.sqrt()

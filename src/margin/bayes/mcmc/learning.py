@@ -142,25 +142,35 @@ def hamiltonian_sampling(
         if state.step == 0:
             begun(state, model)
         x, y, weight = examples_of(state, batch, "a Markov chain")
-        energy = energy_of(model, x, y, weight)
-        at, found = point_at(energy, model.positions), model.adaptation
+        found = model.adaptation
+        energy = found.within(energy_of(model, x, y, weight))
+        at = point_at(energy, found.inside(model.positions))
         if state.step == 0:
+            _enough(model, warm)
             found.begin(first_step(energy, at, found.inverse, state.generator))
         adapting = state.step < warm
         size = found.step(adapting)
         moved = (turning if sampler == "nuts" else fixed)(energy, at, found.inverse, size, state.generator)
-        model.positions.copy_(moved.at.theta)
+        model.positions.copy_(found.outside(moved.at.theta))
         if adapting:
             _adapted(model, moved, state.step, warm, target)
         else:
             _counted(model, moved)
             taken(model, state.step - warm + 1, total_steps - warm)
-        told = _told(model, moved.at.theta, x, y, weight) | _traveled(model, moved)
-        if sampler == "nuts":
-            told["tree_depth"] = float(moved.steps.max().add(1).log2().ceil())
+        told = _told(model, model.positions, x, y, weight) | _traveled(model, moved, sampler)
         return told | {"step_size": size}
 
     return step
+
+
+def _enough(model: Any, warm: int) -> None:
+    """A covariance needs more positions than it has rows."""
+    seen, dim = len(model.positions) * (3 * warm // 4 - warm // 4), model.positions.shape[1]
+    if model.adaptation.dense and seen < 2 * dim:
+        raise ValueError(
+            f"mass_matrix dense needs twice as many positions of the warm-up as coordinates, {dim}: got "
+            f"{seen}; take more epochs, or diagonal"
+        )
 
 
 def _adapted(model: Any, moved: Moved, step: int, warm: int, target: float) -> None:
@@ -168,7 +178,7 @@ def _adapted(model: Any, moved: Moved, step: int, warm: int, target: float) -> N
     found = model.adaptation
     found.update(float(moved.acceptance.mean()), target)
     if warm // 4 <= step < 3 * warm // 4:
-        found.observe(moved.at.theta)
+        found.observe(model.positions)
     if step == 3 * warm // 4:
         found.take_masses()
         # the masses are now the positions' own: a step of 1 is of the size of their spread
@@ -186,13 +196,16 @@ def _counted(model: Any, moved: Moved) -> None:
         )
 
 
-def _traveled(model: Any, moved: Moved) -> Metrics:
+def _traveled(model: Any, moved: Moved, sampler: str) -> Metrics:
     """How the trajectories went."""
-    return {
+    told: Metrics = {
         "acceptance": float(moved.acceptance.mean()),
         "divergent": float(model.divergent.sum()),
         "leapfrog_steps": float(moved.steps.mean()),
     }
+    if sampler == "nuts":
+        told["tree_depth"] = float(moved.steps.max().add(1).log2().ceil())
+    return told
 
 
 def _told(model: Any, theta: Tensor, x: Tensor, y: Tensor, weight: Tensor) -> Metrics:
@@ -281,6 +294,8 @@ def langevin_sampling(
             begun(state, model)
         x, y, weight = examples_of(state, batch, "a Markov chain")
         found = model.adaptation
+        if found.dense:
+            raise ValueError("mass_matrix of Langevin steps must be diagonal: got dense")
         if step_size is None and state.step in (0, warm // 2):
             inverse, largest = curvature_of(energy_of(model, x, y, weight), model.positions, state.generator)
             found.inverse.copy_(inverse)

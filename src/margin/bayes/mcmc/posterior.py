@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from margin.bayes.mcmc.adaptation import Adaptation
+from margin.bayes.mcmc.adaptation import Adaptation, MassMatrix
 from margin.math.probability.mixtures import Mixture
 
 Builder = Callable[[], nn.Module]
@@ -37,6 +37,7 @@ class SampledPosterior(nn.Module):
         draws: Draws of each chain that are kept.
         prior_precision: Of a weight, times the inputs of its unit.
         extra: Further coordinates: one where the noise is sampled.
+        mass_matrix: Of Hamiltonian trajectories.
     """
 
     RUNS = True
@@ -49,8 +50,15 @@ class SampledPosterior(nn.Module):
     accepted: Tensor
     precisions: Tensor
 
-    def __init__(
-        self, builder: Builder, base: str, chains: int, draws: int, prior_precision: float, extra: int
+    def __init__(  # more than 7 parameters: those of the posteriors
+        self,
+        builder: Builder,
+        base: str,
+        chains: int,
+        draws: int,
+        prior_precision: float,
+        extra: int,
+        mass_matrix: MassMatrix,
     ) -> None:
         super().__init__()
         if chains < 2:
@@ -90,7 +98,7 @@ class SampledPosterior(nn.Module):
             "precisions": torch.cat(precisions).double(),
         }.items():
             self.register_buffer(name, value)
-        self.adaptation = Adaptation(dim)
+        self.adaptation = Adaptation(dim, mass_matrix)
 
     def outputs(
         self, theta: Float[Tensor, "networks dim"], x: Float[Tensor, " batch *input"]
@@ -141,6 +149,8 @@ class ChainClassifier(SampledPosterior):
         chains: Number of chains, at least 2.
         draws: Draws of each chain that are kept, evenly spaced over the steps after the warm-up.
         prior_precision: Precision of a weight's Gaussian prior of mean 0, times the inputs of its unit.
+        mass_matrix: Of ``hmc``: ``diagonal``, from the variances of the warm-up, or ``dense``, from their
+            covariance too, which knows weights that go together; it costs the square of their number.
 
     Raises:
         ValueError: An option is out of range, or the network has batch normalization.
@@ -159,8 +169,9 @@ class ChainClassifier(SampledPosterior):
         chains: int = 4,
         draws: int = 100,
         prior_precision: float = 1.0,
+        mass_matrix: MassMatrix = "diagonal",
     ) -> None:
-        super().__init__(builder, base, chains, draws, prior_precision, 0)
+        super().__init__(builder, base, chains, draws, prior_precision, 0, mass_matrix)
         self.num_classes = num_classes
 
     def forward(self, x: Float[Tensor, " batch *input"]) -> Float[Tensor, "batch classes"]:
@@ -180,6 +191,8 @@ class ChainRegressor(SampledPosterior):
         chains: Number of chains, at least 2.
         draws: Draws of each chain that are kept, evenly spaced over the steps after the warm-up.
         prior_precision: Precision of a weight's Gaussian prior of mean 0, times the inputs of its unit.
+        mass_matrix: Of ``hmc``: ``diagonal``, from the variances of the warm-up, or ``dense``, from their
+            covariance too, which knows weights that go together; it costs the square of their number.
         noise: Variance of the noise, a share of the variance of the values: the median of its prior, whose
             logarithm is normal of deviation 2, or the variance itself where it is known.
         learn: Whether the noise is sampled with the weights, or known.
@@ -204,10 +217,12 @@ class ChainRegressor(SampledPosterior):
         chains: int = 4,
         draws: int = 100,
         prior_precision: float = 1.0,
+        mass_matrix: MassMatrix = "diagonal",
         noise: float = 0.1,
         learn: Literal["noise", "none"] = "noise",
     ) -> None:
-        super().__init__(builder, base, chains, draws, prior_precision, 1 if learn == "noise" else 0)
+        extra = 1 if learn == "noise" else 0
+        super().__init__(builder, base, chains, draws, prior_precision, extra, mass_matrix)
         if not 0 < noise < math.inf:
             raise ValueError(f"noise must be positive and finite: got {noise}")
         self.log_noise = math.log(noise)

@@ -5,6 +5,7 @@ Gaussian whose variance is known exactly, at any step size: the fixed point of a
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -51,10 +52,10 @@ def volume(subject: Subject) -> Finding:
 
     Reference: Neal 2011, Section 2.3.
     """
-    core = core_of(subject.model)
-    energy, inverse = posterior_energy(subject), core.get_submodule("adaptation").get_buffer("inverse")
-    step = core.get_submodule("adaptation").step(False)
-    theta = core.get_buffer("positions")[:1]
+    core: Any = core_of(subject.model)
+    energy, inverse = core.adaptation.within(posterior_energy(subject)), core.adaptation.inverse
+    step = core.adaptation.step(False)
+    theta = core.adaptation.inside(core.positions[:1])
     unit = torch.randn(theta.shape, generator=Generator().manual_seed(0), dtype=torch.float64)
     z = torch.cat((theta * inverse.rsqrt(), unit), 1)  # both of the size of 1
 
