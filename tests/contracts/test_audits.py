@@ -21,6 +21,8 @@ CHEAPER = {
     "generative/image_diffusion": ("generative/diffusion",),
     "generative/realnvp_images": ("generative/made",),
     "geometric/pointnet": (),  # geometric/deepsets is of the same task, on sets too
+    "text/elmo": ("text/text_cnn",),
+    "text/elmo:tokens": ("text/gpt",),
 }
 """Who is asked everything in place of an entry whose every pass takes long; that one is asked DERIVATIVES."""
 
