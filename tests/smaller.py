@@ -55,8 +55,10 @@ SMALLER: dict[str, dict[str, Any]] = {
 
 FEWER = {
     "margin.theory.curvature.loss_slices:random_directions": {"directions": 2},
+    "margin.theory.curvature.loss_slices:adaptive_sharpness": {"steps": 3},
+    "margin.theory.curvature.loss_slices:box_sharpness": {"steps": 3},
     "margin.theory.curvature.trained_weights:trace": {"rank": 4, "probes": 12},
-    "margin.theory.dynamics.lr_range:range_test": {"steps": 25},
+    "margin.theory.dynamics.lr_range:range_test": {"steps": 15},
 }
 """Draws and steps of the claims that take the longest; the defaults keep their contracts in test_tables."""
 

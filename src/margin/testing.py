@@ -6,10 +6,11 @@ directory)`` and ``check_claim(claim)`` run all that apply. They need no test ru
 
 import contextlib
 import copy
+import functools
 import inspect
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from margin.core.options import Training
 from margin.core.records import tensors_of
 from margin.core.types import Batch, Metrics
 from margin.data.examples import Data, InOrder, is_independent
-from margin.data.preprocess import rescaled
+from margin.data.preprocess import Scale, rescaled
 from margin.engine.build import spec_of, with_builders
 from margin.engine.evaluation import same_bits, weighted_sum
 from margin.engine.hooks import INTERRUPTED
@@ -95,9 +96,14 @@ def check_entry(entry: Entry, directory: Path) -> None:
 
 
 def tiny_data(entry: Entry) -> Data:
-    """The smallest data that the entry trains on."""
-    data: Data = resolve(entry.tiny)()
-    return rescaled(data, Training().over(entry.defaults).scale)
+    """The smallest data that the entry trains on, made once for the checks of an entry."""
+    return _made(resolve(entry.tiny), Training().over(entry.defaults).scale)
+
+
+@functools.lru_cache(1)
+def _made(make: Callable[[], Data], scale: Scale | None) -> Data:
+    """The data that a function makes, scaled."""
+    return rescaled(make(), scale)
 
 
 def built(entry: Entry, data: Data, seed: int = 0, options: Mapping[str, Any] | None = None) -> nn.Module:
@@ -171,6 +177,7 @@ def check_resuming(entry: Entry, directory: Path, whole: Job | None = None) -> N
     job = prepared(entry, directory / "stopped")
     with contextlib.suppress(KeyboardInterrupt):
         finish(job, hooks=[stop_after(STEPS_BEFORE)])
+    _made.cache_clear()  # another process makes its data anew
     check_same_run(straight.run, finish(reopen(job.run.path, tiny_data(entry), Training())))
 
 

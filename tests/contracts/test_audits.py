@@ -21,6 +21,10 @@ CHEAPER = {
     "generative/image_diffusion": ("generative/diffusion",),
     "generative/realnvp_images": ("generative/made",),
     "geometric/pointnet": (),  # geometric/deepsets is of the same task, on sets too
+    "sequence/stack_memory:tokens": ("sequence/elman:tokens",),
+    "text/elmo": ("text/text_cnn",),
+    "text/elmo:tokens": ("text/gpt",),
+    "vision/vit": ("vision/lenet5",),
 }
 """Who is asked everything in place of an entry whose every pass takes long; that one is asked DERIVATIVES."""
 
