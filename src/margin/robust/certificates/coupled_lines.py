@@ -83,9 +83,11 @@ def _maximum(call: Call, x: Box, result: Box) -> Lines:
 
 def _picked(call: Call, ends: Tensor) -> tuple[Rows, Rows]:
     """Of each window the largest, one where several are: the adjoint of that choice, and the choice."""
-    order = ends.flatten().argsort(stable=True)
-    places = torch.arange(len(order), dtype=ends.dtype, device=ends.device)
-    ranks = torch.empty_like(places).scatter_(0, order, places).reshape(ends.shape)
+    ranks = ends
+    if call.func in WHOLE:  # whose derivative is shared by equal ones; a pool takes one
+        order = ends.flatten().argsort()
+        places = torch.arange(len(order), dtype=ends.dtype, device=ends.device)
+        ranks = torch.empty_like(places).scatter_(0, order, places).reshape(ends.shape)
     value, pull = torch.func.vjp(call.value, ranks)  # type: ignore[misc]  # of one output, not of two
     _, push = torch.func.vjp(lambda own: pull(own)[0], value)  # type: ignore[misc]
     adjoint = torch.func.vmap(pull)
