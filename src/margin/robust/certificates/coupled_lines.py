@@ -26,8 +26,12 @@ from margin.robust.certificates.interval_table import named
 from margin.robust.certificates.relaxations import Lines, rounding
 from margin.robust.certificates.tape import Call
 
-PAIRS = 1 << 24
-"""Pairs of coordinates of a softmax, over all rows, up to which it has lines."""
+PAIRS = 1 << 19
+"""Pairs of coordinates of a softmax, over all rows of an example, up to which it has lines."""
+
+GAIN = 0.05
+"""Share of an interval's width by which a line is nearer at the middle, if it is taken: far lines cost and
+prove nothing, as a coefficient that is 0 ends its way back to the input."""
 
 Rows = Callable[[Tensor], Tensor]
 
@@ -79,9 +83,11 @@ def _maximum(call: Call, x: Box, result: Box) -> Lines:
 
 def _picked(call: Call, ends: Tensor) -> tuple[Rows, Rows]:
     """Of each window the largest, one where several are: the adjoint of that choice, and the choice."""
-    order = ends.flatten().argsort(stable=True)
-    places = torch.arange(len(order), dtype=ends.dtype, device=ends.device)
-    ranks = torch.empty_like(places).scatter_(0, order, places).reshape(ends.shape)
+    ranks = ends
+    if call.func in WHOLE:  # whose derivative is shared by equal ones; a pool takes one
+        order = ends.flatten().argsort()
+        places = torch.arange(len(order), dtype=ends.dtype, device=ends.device)
+        ranks = torch.empty_like(places).scatter_(0, order, places).reshape(ends.shape)
     value, pull = torch.func.vjp(call.value, ranks)  # type: ignore[misc]  # of one output, not of two
     _, push = torch.func.vjp(lambda own: pull(own)[0], value)  # type: ignore[misc]
     adjoint = torch.func.vmap(pull)
@@ -143,7 +149,7 @@ class Pairs(NamedTuple):
 def _softmax(call: Call, x: Box, result: Box) -> Lines | None:
     axis = call.kwargs.get("dim", call.args[1] if len(call.args) > 1 else None)
     n = x.shape[axis]
-    if x.low.numel() * n > PAIRS:
+    if x.low[0].numel() * n > PAIRS:
         return None
     low, high, least, most = (part.movedim(axis, -1) for part in (x.low, x.high, result.low, result.high))
     error = rounding(call, [x], result).movedim(axis, -1)
@@ -152,13 +158,16 @@ def _softmax(call: Call, x: Box, result: Box) -> Lines | None:
     made = _under(a, b, off, (low + high) / 2), _over(a, b, off)
     lines = []
     for line, end, sign in zip(made, (least, most), (1.0, -1.0), strict=True):
-        slack = error + (n + 8) * OWN * line.size(low, high)
+        slack = error + (n + 8) * OWN * (2 + line.size(low, high))
         offset = line.offset - sign * slack
         middle = (low + high) / 2
         value = line.factor * (line.weight * (middle[..., :, None] - middle[..., None, :])).sum(-1) + offset
-        better = value.isfinite() & (sign * (value - end) > 0)
+        better = value.isfinite() & (sign * (value - end) > GAIN * (most - least))
         weight = torch.where(better[..., None], line.weight, 0.0)
         lines.append(Pairs(weight, torch.where(better, line.factor, 0.0), torch.where(better, offset, end)))
+
+    if not any(bool(line.factor.any()) for line in lines):
+        return Lines(None, result.low, result.high)
 
     def moved(line: Pairs) -> Rows:
         back = axis if axis < 0 else axis + 1
@@ -225,20 +234,13 @@ def _normalized(known: Groups, x: Box, result: Box) -> Lines:
     weight = torch.ones_like(c.low) if weight is None else weight.to(c.low).expand(c.low.shape)
     bias = torch.zeros_like(weight) if bias is None else bias.to(c.low).expand(c.low.shape)
     far = torch.maximum(c.low.abs(), c.high.abs())
-    error = c.shift * g.most + far * g.error + (2 * ULPS * x.unit + (c.terms + 32) * OWN) * far * g.most
+    size = ((g.below.abs() + g.above.abs()) * far).sum(axes, keepdim=True) + g.low.abs() + g.high.abs()
+    error = c.shift * g.most + far * (g.error + 2 * ULPS * x.unit * g.most)
+    error = error + (c.terms + 32) * OWN * far * (g.most + size)
     error = weight.abs() * error + 2 * ULPS * x.unit * (far * g.most * weight.abs() + bias.abs())
-    error = error + x.underflow(1)
-    middle, made = (c.low + c.high) / 2, []
-    offered = list(zip(*(_product(c, g, sign) for sign in (-1.0, 1.0)), strict=True))
-    for sign, end in ((-1.0, ends.low), (1.0, ends.high)):
-        zero = torch.zeros_like(end)
-        line = Line(zero, zero, zero, end)
-        for below, above in offered:
-            own = below.where(weight * sign <= 0, above).times(weight)
-            own = own._replace(offset=own.offset + bias + sign * error)
-            nearer = sign * (g.at(line, middle, axes) - g.at(own, middle, axes))
-            line = own.where(nearer > 0, line)
-        made.append(line)
+    made = _nearest(c, g, ends, (weight, bias, error + x.underflow(1)), axes)
+    if not any(bool(line.slope.any()) for line in made):
+        return Lines(None, result.low, result.high)
 
     def carried(line: Line) -> Rows:
         def back(rows: Tensor) -> Tensor:
@@ -251,6 +253,26 @@ def _normalized(known: Groups, x: Box, result: Box) -> Lines:
 
     first, last = (line.offset.reshape(x.shape) for line in made)
     return Lines(_signed(*map(carried, made)), first, last)
+
+
+def _nearest(
+    c: Deviations, g: "Root", ends: Box, constants: tuple[Tensor, Tensor, Tensor], axes: tuple[int, ...]
+) -> list[Line]:
+    """The lines below and above c g weight + bias that are nearest at the middle, or the ends."""
+    (weight, bias, error), middle, made = constants, (c.low + c.high) / 2, []
+    offered = list(zip(*(_product(c, g, sign) for sign in (-1.0, 1.0)), strict=True))
+    for sign, end in ((-1.0, ends.low), (1.0, ends.high)):
+        zero = torch.zeros_like(end)
+        line = Line(zero, zero, zero, end)
+        for below, above in offered:
+            own = below.where(weight * sign <= 0, above).times(weight)
+            own = own._replace(offset=own.offset + bias + sign * error)
+            value = g.at(own, middle, axes)
+            gain = sign * (end - value) - GAIN * (ends.high - ends.low)
+            gain = torch.minimum(gain, sign * (g.at(line, middle, axes) - value))
+            line = own.where(gain > 0, line)
+        made.append(line)
+    return made
 
 
 class Root(NamedTuple):
