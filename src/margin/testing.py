@@ -6,11 +6,10 @@ directory)`` and ``check_claim(claim)`` run all that apply. They need no test ru
 
 import contextlib
 import copy
-import functools
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from margin.core.options import Training
 from margin.core.records import tensors_of
 from margin.core.types import Batch, Metrics
 from margin.data.examples import Data, InOrder, is_independent
-from margin.data.preprocess import Scale, rescaled
+from margin.data.preprocess import rescaled
 from margin.engine.build import spec_of, with_builders
 from margin.engine.evaluation import same_bits, weighted_sum
 from margin.engine.hooks import INTERRUPTED
@@ -84,6 +83,8 @@ def check_entry(entry: Entry, directory: Path) -> None:
         directory: An empty directory for its runs.
     """
     check_row(entry)
+    _kept.clear()
+    _kept[entry.name] = tiny_data(entry)
     check_constructor(entry)
     whole = trained(entry, directory / "whole")
     check_resuming(entry, directory, whole)
@@ -93,17 +94,22 @@ def check_entry(entry: Entry, directory: Path) -> None:
     check_batch_independence(entry)
     if entry.optimizers:
         check_gradients(entry)
+    _kept.clear()
 
 
 def tiny_data(entry: Entry) -> Data:
-    """The smallest data that the entry trains on, made once for the checks of an entry."""
-    return _made(resolve(entry.tiny), Training().over(entry.defaults).scale)
+    """The smallest data that the entry trains on."""
+    data: Data = resolve(entry.tiny)()
+    return rescaled(data, Training().over(entry.defaults).scale)
 
 
-@functools.lru_cache(1)
-def _made(make: Callable[[], Data], scale: Scale | None) -> Data:
-    """The data that a function makes, scaled."""
-    return rescaled(make(), scale)
+_kept: dict[str, Data] = {}
+"""The smallest data of the entry that is being checked."""
+
+
+def _data(entry: Entry) -> Data:
+    """The smallest data of an entry, made once where all its checks are made."""
+    return _kept[entry.name] if entry.name in _kept else tiny_data(entry)
 
 
 def built(entry: Entry, data: Data, seed: int = 0, options: Mapping[str, Any] | None = None) -> nn.Module:
@@ -126,7 +132,7 @@ def first_batch(entry: Entry, data: Data, dtype: torch.dtype = torch.float32) ->
 
 def check_constructor(entry: Entry) -> None:
     """The data give every positional parameter; every option has a default that survives JSON."""
-    build, data = resolve(entry.build), tiny_data(entry)
+    build, data = resolve(entry.build), _data(entry)
     given = with_builders(spec_of(build, data.spec, {}))
     missing = [name for name in data_parameters(build) if name not in given]
     _require(not missing, f"{entry.name} wants {missing}: the data give {list(data.spec)}")
@@ -152,7 +158,7 @@ def prepared(entry: Entry, directory: Path, *, evaluate_every: int = 2) -> Job:
     """A training of a few steps on the entry's smallest data."""
     arguments: Mapping[str, Any] = {"options": {}, "step": {}, "rule": ""}
     training = Training(max_steps=STEPS_BEFORE + STEPS_AFTER, evaluate_every=evaluate_every, seed=1)
-    return prepare(entry.name, tiny_data(entry), arguments, training, directory)
+    return prepare(entry.name, _data(entry), arguments, training, directory)
 
 
 def trained(entry: Entry, directory: Path, *, evaluate_every: int = 2) -> Job:
@@ -177,7 +183,6 @@ def check_resuming(entry: Entry, directory: Path, whole: Job | None = None) -> N
     job = prepared(entry, directory / "stopped")
     with contextlib.suppress(KeyboardInterrupt):
         finish(job, hooks=[stop_after(STEPS_BEFORE)])
-    _made.cache_clear()  # another process makes its data anew
     check_same_run(straight.run, finish(reopen(job.run.path, tiny_data(entry), Training())))
 
 
@@ -215,7 +220,7 @@ def check_evaluations_leave_no_trace(entry: Entry, directory: Path, whole: Job |
 
 def check_float64(entry: Entry) -> None:
     """A model cast to float64 answers in float64."""
-    data = tiny_data(entry)
+    data = _data(entry)
     model = built(entry, data).double().eval()
     outputs = model(*first_batch(entry, data, torch.float64).inputs)
     _require(dtype_of_output(outputs) == torch.float64, f"{entry.name} leaves float64")
@@ -232,7 +237,7 @@ def check_batch_independence(entry: Entry) -> None:
 
     Examples that say themselves that they read each other, as the nodes of a graph do, are left out.
     """
-    data = tiny_data(entry)
+    data = _data(entry)
     part = examples_of(entry, data)
     if not is_independent(part):
         return
@@ -265,7 +270,7 @@ def _batches(part: Any, indices: Iterable[Tensor], data: Data) -> Iterator[Batch
 
 def check_gradients(entry: Entry) -> None:
     """At initialization every parameter gets a gradient that is not all 0, for 3 seeds."""
-    data = tiny_data(entry)
+    data = _data(entry)
     batch = first_batch(entry, data)
     objective = objective_of(entry, resolve(entry.task))
     if objective is None:
