@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import time
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ from torch import Generator, nn
 from torch.func import functional_call, jacrev
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from margin.core.findings import Subject, Verdict
+from margin.core.deadline import deadline
+from margin.core.findings import NotAsked, Subject, Verdict
 from margin.core.tasks import BINARY, CLASSES, VALUES
 from margin.core.types import Batch
 from margin.engine.loop import risk
@@ -75,6 +77,18 @@ def columns(subject, kind, **options):
             return as_matrix(H, H.dim)
     with curvature_map(subject.model, subject.train, subject.objective, kind, **options) as G:
         return as_matrix(G, G.dim)
+
+
+@pytest.mark.parametrize("kind", ["hessian", "gauss_newton"])
+def test_a_product_through_a_graph_that_is_kept_is_refused_when_time_is_up(kind):
+    """It passes nothing of the model, whose passes are refused elsewhere: audits would go on."""
+    subject = subject_of(tanh)
+    asked = subject.model, subject.train, subject.objective
+    with risk_hessian(*asked) if kind == "hessian" else curvature_map(*asked, kind) as matrix:
+        v = torch.ones(matrix.dim, dtype=matrix.dtype)
+        matrix(v)
+        with pytest.raises(NotAsked, match="its time is up"), deadline(time.perf_counter() - 1):
+            matrix(2 * v)
 
 
 def jacobian(subject):

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
+from margin.core.deadline import check_deadline
 from margin.core.findings import Finding, Premise, Subject
 from margin.core.tasks import BINARY, CLASSES, VALUES, Task
 from margin.core.types import Batch, Objective
@@ -161,6 +162,7 @@ class JacobianProduct:
         direction = [piece.view_as(p).to(p) for piece, p in zip(pieces, self.parameters, strict=True)]
         total, weight = torch.zeros_like(v), torch.zeros((), dtype=torch.float64)
         for factors, dual, pulled in self._chunks():
+            check_deadline()  # through a graph that is kept passes nothing of the model
             weight += factors.weight.double().cpu()
             total += self._product(factors, dual, pulled, direction).to(v)
         return total / float(weight)

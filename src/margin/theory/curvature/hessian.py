@@ -18,6 +18,7 @@ from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.weight_norm import WeightNorm
 from torch.overrides import TorchFunctionMode
 
+from margin.core.deadline import check_deadline
 from margin.core.findings import NotAsked
 from margin.core.types import Batch, Objective
 from margin.engine.evaluation import copied, eval_mode, pieces_of, weighted_sum
@@ -135,6 +136,7 @@ class RiskHessian:
         direction = [piece.view_as(p).to(p) for piece, p in zip(pieces, self.parameters, strict=True)]
         total, weight = torch.zeros_like(v), torch.zeros((), dtype=torch.float64)
         for gradient, count in self._gradients():
+            check_deadline()  # through a graph that is kept passes nothing of the model
             total += self._product(gradient, direction).to(v)
             weight += count.double().cpu()
             del gradient  # one graph at a time: the next is made before this name is bound again
