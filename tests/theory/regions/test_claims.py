@@ -16,7 +16,16 @@ from margin.core.types import Batch
 from margin.engine.loop import risk
 from margin.feedforward.mlp.model import MLP
 from margin.theory.regions.arrangements import product_bound
-from margin.theory.regions.claims import demo, in_plane, on_segments, possible, segments_demo
+from margin.theory.regions.claims import (
+    can_be_followed,
+    demo,
+    in_plane,
+    is_piecewise_linear,
+    on_segments,
+    possible,
+    segments_demo,
+)
+from margin.theory.regions.followed import follow
 from margin.theory.regions.plane import ROOM, square_through
 
 ASKED = [in_plane, possible, on_segments]
@@ -282,6 +291,25 @@ def test_of_a_network_of_many_kinks_fewer_segments_are_followed_and_it_is_said(m
     assert not four.sample
     counts = few.curves["breakpoints now"]
     assert len(counts) == 4 and few.value.tolist() == [counts.mean().item(), counts.max().item()]
+
+
+def test_whether_it_applies_is_found_out_of_one_example_in_the_models_own_type(monkeypatch):
+    """Two in float64 took 2 GiB of a segmentation of 512 x 512 pixels."""
+    seen = []
+
+    def noted(model, points, mesh):
+        seen.append((points.dtype, len(points), next(model.parameters()).dtype))
+        return follow(model, points, mesh)
+
+    monkeypatch.setattr("margin.theory.regions.claims.follow", noted)
+    asked = subject_of(nn.Sequential(nn.ReLU(), nn.Linear(5, 2)).float())
+    (batch,) = asked.test
+    asked = dataclasses.replace(asked, test=[Batch((batch.inputs[0].float(),), batch.targets)])
+    x = asked.test[0].inputs[0]
+    before = x.clone()
+    assert is_piecewise_linear(asked) and can_be_followed(asked)
+    assert seen == [(torch.float32, 1, torch.float32)] * 2
+    assert torch.equal(x, before)  # a rectifier that is first overwrites nothing
 
 
 def test_a_segment_that_does_not_fit_in_memory_is_not_asked(monkeypatch):

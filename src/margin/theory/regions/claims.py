@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from margin.core.findings import Finding, NotAsked, Premise, Subject, has_several_sizes
@@ -32,7 +33,7 @@ from margin.theory.regions.plane import (
     square_through,
 )
 from margin.theory.regions.polygons import TooManyCells
-from margin.theory.regions.segments import Breakpoints, Chains, OutOfRoom, breakpoints
+from margin.theory.regions.segments import Breakpoints, OutOfRoom, breakpoints
 
 BUDGET = 10_000
 """Regions beyond which a claim does not count them: about a second."""
@@ -80,15 +81,8 @@ def not_followed(subject: Subject) -> str:
     """
     if not has_plane(subject):
         return ""
-    point = subject.test[0].inputs[0][:1].double().cpu()
-    try:
-        with exact(subject.model) as model:
-            follow(model, torch.cat((point, point)), Chains(1))
-    except CannotFollow as error:
-        return str(error)
-    except (NotPiecewiseLinear, ArithmeticError):
-        return ""
-    return ""
+    error = _refusal(subject)
+    return str(error) if isinstance(error, CannotFollow) else ""
 
 
 def can_be_followed(subject: Subject) -> bool:
@@ -101,20 +95,53 @@ def not_piecewise_linear(subject: Subject) -> str:
     """Which layer is not piecewise linear, and why, in a line; "" where none is known not to be."""
     if not has_real_inputs(subject):
         return ""
-    point = subject.test[0].inputs[0][:1].double().cpu()
-    try:
-        with exact(subject.model) as model:
-            follow(model, torch.cat((point, point)), Chains(1))
-    except NotPiecewiseLinear as error:
-        return str(error)
-    except (CannotFollow, ArithmeticError):
-        return ""
-    return ""
+    error = _refusal(subject)
+    return str(error) if isinstance(error, NotPiecewiseLinear) else ""
 
 
 def is_piecewise_linear(subject: Subject) -> bool:
     """Whether no layer is known not to be piecewise linear."""
     return not not_piecewise_linear(subject)
+
+
+class Uncut:
+    """A mesh of one vertex: what is followed on it is named, and computed once."""
+
+    generation = 0
+    rows = 1
+
+    def refine(self, values: Float[Tensor, "rows features"], knots: tuple[float, ...]) -> Tensor:
+        """The values, of their own memory: there is no cell to cut."""
+        return values.clone()
+
+    def extend(self, values: Tensor, generation: int) -> Tensor:
+        """The values: there is one generation."""
+        return values
+
+
+def _refusal(subject: Subject) -> Exception | None:
+    """What ends the following of an example in the model's own type: in float64 images take gigabytes."""
+    try:
+        with _twin(subject.model) as model:
+            follow(model, subject.test[0].inputs[0][:1], Uncut())
+    except (CannotFollow, NotPiecewiseLinear) as error:
+        return error
+    return None
+
+
+@contextmanager
+def _twin(model: nn.Module) -> Iterator[nn.Module]:
+    """A copy of the model in evaluation mode.
+
+    Raises:
+        CannotFollow: It cannot be copied.
+    """
+    try:
+        twin = copy.deepcopy(model).requires_grad_(False)
+    except Exception as error:
+        raise CannotFollow(f"the model cannot be copied: {type(error).__name__}") from error
+    with eval_mode(twin):
+        yield twin
 
 
 @contextmanager
@@ -124,11 +151,11 @@ def exact(model: nn.Module) -> Iterator[nn.Module]:
     Raises:
         CannotFollow: It cannot be copied.
     """
-    try:
-        twin = copy.deepcopy(model).cpu().double().requires_grad_(False)
-    except Exception as error:
-        raise CannotFollow(f"the model cannot be copied to float64: {type(error).__name__}") from error
-    with eval_mode(twin):
+    with _twin(model) as twin:
+        try:
+            twin.cpu().double()
+        except Exception as error:
+            raise CannotFollow(f"the model cannot be copied to float64: {type(error).__name__}") from error
         yield twin
 
 
