@@ -312,6 +312,16 @@ def test_whether_it_applies_is_found_out_of_one_example_in_the_models_own_type(m
     assert torch.equal(x, before)  # a rectifier that is first overwrites nothing
 
 
+def test_a_forward_that_divides_by_zero_is_asked_and_told_by_the_finding():
+    class Divides(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * (1 // 0 if type(x) is not torch.Tensor else 1)
+
+    asked = subject_of(Divides(5, 2).double())
+    assert is_piecewise_linear(asked) and can_be_followed(asked)
+    assert "by zero" in on_segments(asked).failure
+
+
 def test_a_segment_that_does_not_fit_in_memory_is_not_asked(monkeypatch):
     monkeypatch.setattr("margin.theory.regions.segments.MEMORY", 8)
     with pytest.raises(NotAsked, match="do not fit in memory"):

@@ -124,7 +124,7 @@ def _refusal(subject: Subject) -> Exception | None:
     try:
         with _twin(subject.model) as model:
             follow(model, subject.test[0].inputs[0][:1], Uncut())
-    except (CannotFollow, NotPiecewiseLinear) as error:
+    except (CannotFollow, NotPiecewiseLinear, ArithmeticError) as error:
         return error
     return None
 
