@@ -11,14 +11,18 @@ import pytest
 import torch
 from scipy.optimize import brentq
 from scipy.stats import binom, norm
-from torch import Generator
+from torch import Generator, nn
 
 import margin
 from margin import Training
 from margin.auditing.subject.trained import subject_of_run
 from margin.core.findings import Subject, Verdict
+from margin.core.tasks import CLASSES
 from margin.core.types import Batch
+from margin.data.examples import InOrder, Rows
+from margin.math.seeds import mix
 from margin.runs.inference import predictions
+from margin.runs.training import open_source
 from margin.theory.bounds.certificate import (
     certified,
     demo,
@@ -30,7 +34,7 @@ from margin.theory.bounds.certificate import (
 )
 from margin.theory.bounds.ladder import DRAWN, ladder
 from margin.theory.bounds.pac_bayes import averaged_risk
-from margin.theory.bounds.posterior import Posterior, flat, other_rows, trained
+from margin.theory.bounds.posterior import PURPOSE, Posterior, flat, other_rows, trained
 
 
 def inverse(q: float, c: float) -> float:
@@ -174,9 +178,23 @@ def test_a_training_ends_with_the_certificate_of_its_law(run: margin.Run) -> Non
     spread = np.std(wrong) * math.sqrt(1 / 4000 + 1 / 400)
     assert abs(metrics["certificate_risk"] - np.mean(wrong)) < 4 * spread  # fails once in 16,000
     assert metrics["certificate_rows"] == len(free) == 54
-    expected = by_hand(metrics["certificate_risk"], metrics["certificate_draws"], kl, len(free), 0.1)
+    assert metrics["certificate_draws"] == 400  # one batch holds all rows
+    shares = drawn_shares(run, model, posterior, free)
+    assert shares.mean() == pytest.approx(metrics["certificate_risk"])
+    log = math.log(4 / 0.02)
+    by_spread = shares.mean() + math.sqrt(2 * shares.var(ddof=1) * log / 400) + 7 * log / (3 * 399)
+    coins = inverse(metrics["certificate_risk"], math.log(2 / 0.02) / 400)
+    expected = inverse(min(by_spread, coins), (kl + math.log(2 * math.sqrt(len(free)) / 0.08)) / len(free))
+    assert by_spread < coins
     assert metrics["certificate"] == pytest.approx(expected, abs=1e-9)
-    assert metrics["certificate_draws"] >= 400
+
+
+def drawn_shares(run: margin.Run, model: nn.Module, posterior: Posterior, free: np.ndarray) -> np.ndarray:
+    """The errors of the networks that the training drew."""
+    batches = InOrder(Rows(open_source("iris").splits["train"], torch.tensor(free)), 128)
+    generator = Generator().manual_seed(mix(TRAINING.seed or 0, PURPOSE, 2))
+    found = drawn_errors(model, posterior, batches, CLASSES, generator, 400)
+    return np.array([wrong / size for wrong, size in found])
 
 
 def test_a_training_that_is_killed_while_it_is_certified_is_certified_when_it_goes_on(
