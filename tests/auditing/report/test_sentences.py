@@ -894,7 +894,7 @@ def test_a_bound_that_a_constant_answer_meets_promises_nothing(finding, constant
 @pytest.mark.parametrize(
     ("status", "models", "words"),
     [
-        ("proved", None, "400 held-out examples that chose nothing in its training"),
+        ("proved", None, "400 held-out examples unseen in training"),
         ("refuted", None, "400 held-out examples, if they chose nothing"),
         ("proved", 1, "400 held-out examples that chose nothing"),
         (None, 30, "400 held-out examples that chose it among 30 models"),

@@ -254,7 +254,7 @@ def _chosen(evidence: Evidence) -> str:
         known = {p.text: p.status for p in evidence.findings[LADDER].premises}
         if known.get(CHOSE_NOTHING) != "proved":
             return ", if they chose nothing"
-        return " that chose nothing in its training"
+        return " unseen in training"
     return f" that chose it among {models:,} models" if models > 1 else " that chose nothing"
 
 
