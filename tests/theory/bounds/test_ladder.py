@@ -260,6 +260,13 @@ def test_the_training_examples_pay_for_the_choice_too() -> None:
     assert more[QUANTIZED] > alone[QUANTIZED]
 
 
+def test_bounds_by_capacity_pay_for_the_choice_with_their_own_part(monkeypatch) -> None:
+    monkeypatch.setattr(rungs, "by_norms", lambda part, delta: {"given": delta})
+    found = ladder(dataclasses.replace(classifier(100), compared=50))
+    known = dict(zip(found.labels, found.value.tolist(), strict=True))
+    assert known["given"] == pytest.approx(0.05 * 0.001 / 50)
+
+
 @pytest.mark.parametrize(("paid", "holds"), [(30, True), (1, False)])
 def test_the_bound_of_the_best_of_thirty_covers_as_often_as_it_says(paid: int, holds: bool) -> None:
     """1,000 draws of 30 models that all err on 3 of 10: the best of them on 60 examples is no better.

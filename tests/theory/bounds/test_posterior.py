@@ -175,6 +175,8 @@ def test_a_step_descends_on_the_bound_through_its_draw(bound: str, count: int, p
     torch.testing.assert_close(posterior.mean.grad, expected[0], rtol=1e-4, atol=1e-9)
     torch.testing.assert_close(posterior.log_std.grad, expected[1], rtol=1e-4, atol=1e-9)
     assert metrics["loss"] == pytest.approx(float(formed.detach()), rel=1e-6)
+    rates = [group["lr"] for group in state.optimizers[KEPT].param_groups]
+    assert rates == pytest.approx([0.01 * 0.2 * 9 / 10, 0.01 * 9 / 10])  # 9 of 10 steps are left
     assert torch.equal(flat(trained(model)), posterior.mean.detach())
     assert not torch.equal(posterior.mean.detach(), own_mean)
 

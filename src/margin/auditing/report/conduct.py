@@ -22,7 +22,6 @@ from margin.auditing.report.table import elements
 from margin.auditing.subject.trained import CHOSE_NOTHING
 from margin.core.deadline import STOPPED
 from margin.figures.digits import figures
-from margin.theory.bounds.ladder import CONSTANT
 
 SANDWICH = "robust/linf.sandwich"
 PIXEL_SHIFT = "vision/shift.classes"
@@ -229,6 +228,8 @@ def _bounded(evidence: Evidence) -> list[Sentence]:
     known = sorted(evidence.numbers(LADDER), key=lambda number: number.value)
     if not known or known[0].doubted or known[0].value >= 1:
         return []
+    from margin.theory.bounds.ladder import CONSTANT
+
     tightest, by_training = known[0], [n for n in known if "training" in n.label]
     curve = evidence.curve(LADDER, CONSTANT)
     constant = 1.0 if curve is None else float(curve)
