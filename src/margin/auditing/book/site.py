@@ -120,7 +120,7 @@ def style() -> str:
 def setup(app: Any) -> dict[str, bool]:
     """Make Sphinx write formulas as MathML, and in the margin of a page the branch that it lies on.
 
-    The stem of a word that many pages have is found once for the search, which took a tenth of a build.
+    For the search, the stem of a word that many pages have is found once.
     """
     from sphinx.search.en import SearchEnglish
 
