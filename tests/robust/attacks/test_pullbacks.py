@@ -157,6 +157,13 @@ def test_a_compiled_model_is_asked_as_it_was_compiled() -> None:
     assert not isinstance(few_channels(model), pullbacks._Watch)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace:DeprecationWarning")
+def test_traced_models_are_followed_as_they_are() -> None:
+    model, x = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU()).double(), drawn(2, 1, 6, 5)
+    for twin in (torch.jit.trace(model, x), torch.fx.symbolic_trace(model)):
+        torch.testing.assert_close(fast(twin, x)[0], slow(model, x), rtol=1e-12, atol=1e-12)
+
+
 def test_attacks_ask_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every attack that follows gradients: the way back is taken, and the gradient is that without it."""
     taken = []
