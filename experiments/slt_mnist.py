@@ -34,6 +34,7 @@ class Case:
     target: float
     epochs: int
     binary: bool = False
+    init: str | None = None
     dropout: float = 0.0
     rule: dict[str, Any] = field(default_factory=dict)
 
@@ -55,7 +56,8 @@ CASES = {
         "0.134 certified, 0.035 test error (ten classes, a public re-implementation of Dziugaite and Roy)",
         0.134,
         epochs=100,
-        rule={**AT_THE_PRIOR, "prior_std": 0.03, "posterior_lr": 0.02, "p_min": 0.05},
+        init="he_normal",
+        rule={**AT_THE_PRIOR, "prior_std": 0.03, "posterior_lr": 0.05, "p_min": 0.05},
     ),
     "two classes, prior at initialization": Case(
         (600,),
@@ -63,6 +65,7 @@ CASES = {
         0.161,
         epochs=150,
         binary=True,
+        init="he_normal",
         rule={**AT_THE_PRIOR, "prior_std": 0.1, "posterior_lr": 0.03, "p_min": 0.1},
     ),
 }
@@ -86,7 +89,9 @@ def trained(name: str, case: Case, out: Path, epochs: int | None, draws: int) ->
     path, data, start = out / name.replace(", ", "-").replace(" ", "-"), data_of(case), time.perf_counter()
     if (path / "run.yaml").is_file():
         return resume(path, data), data, time.perf_counter() - start
-    training = Training(epochs=epochs or case.epochs, batch_size=250, lr=1e-3, scale="unit", threads=1)
+    training = Training(
+        epochs=epochs or case.epochs, batch_size=250, lr=1e-3, init=case.init, scale="unit", threads=1
+    )
     options = {"hidden": case.hidden, "dropout": case.dropout}
     rule = {"delta": 0.035, "draws": draws, **case.rule}
     run = train("mlp", data, options, rule="pac_bayes", step=rule, training=training, out=path)

@@ -63,6 +63,20 @@ def test_what_the_held_out_part_chose_is_known_of_a_run(tmp_path: Path) -> None:
     none = memory(test=0.25, val=0.0)
     run = margin.train("logistic_regression", none, training=SHORT, out=tmp_path / "none")
     assert "no examples have chosen weights" in subject_of_run(run, none).selection.evidence
+    step = {
+        "prior_share": 0.5,
+        "draws": 5,
+    }  # its result is the last step's, whatever the validation part says
+    run = margin.train(
+        "mlp",
+        short,
+        {"hidden": (3,)},
+        rule="pac_bayes",
+        step=step,
+        training=Training(epochs=1),
+        out=tmp_path / "law",
+    )
+    assert subject_of_run(run, short).selection.status == "proved"
 
 
 def test_how_many_models_were_compared_is_the_users_word(tmp_path: Path) -> None:

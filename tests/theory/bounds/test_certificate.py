@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import brentq
-from scipy.stats import binom, norm
+from scipy.stats import beta, binom, norm
 from torch import Generator, nn
 
 import margin
@@ -28,6 +28,7 @@ from margin.theory.bounds.certificate import (
     demo,
     drawn_errors,
     drawn_once,
+    errors_by_example,
     held_out_risk,
     posterior_of_run,
     size_for,
@@ -284,6 +285,24 @@ def test_one_drawn_network_has_a_bound_by_its_density_ratio() -> None:
 
 def test_a_certificate_of_nearly_one_is_vacuous() -> None:
     assert held_out_risk(changed(demo(), certificate=0.9999)).verdict is Verdict.VACUOUS
+
+
+def test_the_interval_of_the_share_is_of_examples_and_of_networks() -> None:
+    """4 standard errors of the networks' mean beyond the binomial interval of 60 examples; printed, 2."""
+    subject = demo()
+    posterior = subject.certified[0]
+    with torch.no_grad():
+        posterior.log_std.fill_(0.0)
+    found = held_out_risk(subject)
+    generator = Generator().manual_seed(2021)
+    shares = errors_by_example(subject.model, posterior, subject.test, CLASSES, generator, 32).mean(1).numpy()
+    spread = shares.std(ddof=1) / math.sqrt(32)
+    assert spread > 0.002
+    for ends, level, times in ((found.interval, 1 - 1e-4, 4), (found.printed, 0.95, 2)):
+        errors, tail = 60 * shares.mean(), (1 - level) / 2
+        low = beta.ppf(tail, errors, 60 - errors + 1) - times * spread
+        high = beta.ppf(1 - tail, errors + 1, 60 - errors) + times * spread
+        assert [float(end) for end in ends] == pytest.approx([max(low, 0), min(high, 1)], abs=1e-9)
 
 
 def test_errors_that_no_certificate_allows_violate_it() -> None:
