@@ -1,7 +1,10 @@
 """Risk certificates on MNIST (MARGIN_DATA): laws over the weights of 784-600-600-10 and 784-600-2.
 
-With a prior learned on half of the training rows; and with the prior at the initial weights, of ten classes
-and of two (0-4 against 5-9). Pixels are mapped from [0, 255] to [0, 1], which no row chooses; nothing is held
+With a prior learned on half of the training rows; and with the prior at the initial weights, where the law
+begins, of ten classes and of two (0-4 against 5-9). Deviations, rates and cut-offs of these were chosen among
+a few in trainings of one to ten epochs on the same rows, for which a union bound would charge less than 3 of
+thousands of nats. The published network with a learned prior has a third hidden layer, and its law descends
+on the prior's rows too. Pixels are mapped from [0, 255] to [0, 1], which no row chooses; nothing is held
 out of the training part, and the official test part is looked at once, at the end. Each training is a run
 under --out: started again, the script goes on with the one that was interrupted and leaves what is finished.
 """
@@ -29,16 +32,22 @@ class Case:
     hidden: tuple[int, ...]
     published: str
     target: float
+    epochs: int
     binary: bool = False
+    init: str | None = None
     dropout: float = 0.0
     rule: dict[str, Any] = field(default_factory=dict)
 
+
+AT_THE_PRIOR = {"prior_share": 0.0, "prior_time": 0.0}
+"""All rows are the bound's, and no step descends plainly: the law begins at a divergence of 0."""
 
 CASES = {
     "learned prior": Case(
         (600, 600),
         "0.0279 certified, 0.0202 test error (fully connected, f_quad; Perez-Ortiz et al. 2021)",
         0.03,
+        epochs=70,
         dropout=0.2,
         rule={"prior_share": 0.5, "prior_std": 0.01},
     ),
@@ -46,14 +55,18 @@ CASES = {
         (600, 600),
         "0.134 certified, 0.035 test error (ten classes, a public re-implementation of Dziugaite and Roy)",
         0.134,
-        rule={"prior_share": 0.0, "prior_time": 0.1},
+        epochs=100,
+        init="he_normal",
+        rule={**AT_THE_PRIOR, "prior_std": 0.03, "posterior_lr": 0.05, "p_min": 0.05},
     ),
     "two classes, prior at initialization": Case(
         (600,),
         "0.161 certified, 0.034 test error (Dziugaite and Roy 2017, Table 1)",
         0.161,
+        epochs=150,
         binary=True,
-        rule={"prior_share": 0.0, "prior_time": 0.1},
+        init="he_normal",
+        rule={**AT_THE_PRIOR, "prior_std": 0.1, "posterior_lr": 0.03, "p_min": 0.1},
     ),
 }
 
@@ -72,11 +85,13 @@ def data_of(case: Case) -> Data:
     )  # fmt: skip
 
 
-def trained(name: str, case: Case, out: Path, epochs: int, draws: int) -> tuple[Run, Data, float]:
+def trained(name: str, case: Case, out: Path, epochs: int | None, draws: int) -> tuple[Run, Data, float]:
     path, data, start = out / name.replace(", ", "-").replace(" ", "-"), data_of(case), time.perf_counter()
     if (path / "run.yaml").is_file():
         return resume(path, data), data, time.perf_counter() - start
-    training = Training(epochs=epochs, batch_size=250, lr=1e-3, scale="unit", threads=1)
+    training = Training(
+        epochs=epochs or case.epochs, batch_size=250, lr=1e-3, init=case.init, scale="unit", threads=1
+    )
     options = {"hidden": case.hidden, "dropout": case.dropout}
     rule = {"delta": 0.035, "draws": draws, **case.rule}
     run = train("mlp", data, options, rule="pac_bayes", step=rule, training=training, out=path)
@@ -111,7 +126,7 @@ def figures_of(name: str, case: Case, run: Run, data: Data, seconds: float) -> l
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, default=Path("runs/slt-mnist"))
-    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--epochs", type=int, help="of every case; each has its own if not given")
     parser.add_argument("--draws", type=int, default=20_000)
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     arguments = parser.parse_args()
@@ -125,7 +140,7 @@ def main() -> None:
             "theory/mnist_certificates",
             title="Risk certificates of laws over weights on MNIST, certified on rows that no prior has seen",
             figures=figures,
-            epochs=arguments.epochs,
+            epochs={case: arguments.epochs or CASES[case].epochs for case in arguments.cases},
             draws=arguments.draws,
             seeds=[0],
         )

@@ -180,7 +180,7 @@ BAD = {
     ),
     "another range": (
         {"x": np.full((9, 4), 255, np.float32), "y": np.arange(9) % 3}, ("--domain", "[0,1]"),
-        "inputs must lie in the domain: held-out example 0 has 255",
+        "inputs must lie in the domain: held-out example 0 has 255, outside [0, 1]; all span [255, 255]",
     ),
     "more classes": (
         {"x": np.zeros((9, 4), np.float32), "y": np.arange(9) % 4}, (),
@@ -252,6 +252,21 @@ def test_one_example_and_no_training_part_say_what_they_lack(
     assert said["behavior.mates"] == "needs a batch of two examples or more, a row each"
     assert said["range_test"] == "needs the training examples"
     assert said["risk.accuracy"] == ""
+
+
+def test_a_test_set_that_chose_among_models_is_asked_for_and_stated(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["audit", "stranger:build", "held.npz", "--claims", "bounds.ladder", "--json"]
+    found = {}
+    for models in ("", "1", "30"):
+        assert main([*words, *(["--selected-on-test", models] if models else [])]) == 0
+        found[models] = json.loads(capsys.readouterr().out)["answers"][0]["finding"]
+    told = {models: " ".join(p["evidence"] for p in one["premises"]) for models, one in found.items()}
+    assert "--selected-on-test N" in told[""] and "--selected-on-test N" not in told["1"] + told["30"]
+    assert found[""]["value"] == found["1"]["value"] != found["30"]["value"]
+    assert "at once of the 30 models that the examples compared" in found["30"]["statement"]
+    assert "selected_on_test must count this model" in line(capsys, *words[:-1], "--selected-on-test", "0")
 
 
 def test_an_option_that_lists_names_takes_those_of_every_time_it_is_given(

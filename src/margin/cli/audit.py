@@ -43,7 +43,7 @@ def switched(words: Sequence[str]) -> list[str]:
     return said
 
 
-# 19 parameters: each is an option of the command
+# 20 parameters: each is an option of the command
 def audit_model(
     model: str,
     data: str = "",
@@ -66,6 +66,7 @@ def audit_model(
     train: str = "",
     class_names: str = "",
     domain: list[float] | None = None,
+    selected_on_test: int | None = None,
     out: str = "",
     force: bool = False,
     all: bool = False,  # an option is named as users say it
@@ -99,6 +100,8 @@ def audit_model(
         train: Training data of the module, for the claims that need them.
         class_names: Class names in the order of the module's outputs, separated by commas.
         domain: Input domain: least and largest value of an input of the module, as [0,1].
+        selected_on_test: Models that the held-out data have compared, this one among them: bounds of its risk
+            by them pay for the choice. 1: they chose nothing, which is assumed if not given.
         out: Output directory of findings.json and report.html; RUN/audit or ./audit if not given. Findings
             that are there, of the same weights, data and code, are taken over.
         force: Whether findings and report in that directory are overwritten, and everything is asked anew.
@@ -136,6 +139,7 @@ def audit_model(
             claims=patterns,
             reference=reference or None if is_run else None,
             ood=ood or None,
+            selected_on_test=selected_on_test,
             require=require or [],
             fail_on=[]
             if fail_on == "none"

@@ -130,6 +130,7 @@ class Rule:
             evaluation; filled as ``measure``.
         remark: What a reader of a run's predictions must know, a sentence; "" where nothing.
         formerly: Names that it had; records of earlier runs hold them.
+        renamed: By an option of the rule, words that records of earlier runs hold, and those of today.
         covers: Identifiers of the specification that it covers.
     """
 
@@ -146,6 +147,7 @@ class Rule:
     conclude: str = ""
     remark: str = ""
     formerly: tuple[str, ...] = ()
+    renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     covers: tuple[str, ...] = ()
 
 

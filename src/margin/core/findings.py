@@ -342,6 +342,9 @@ class Subject:
             many as :func:`~margin.theory.evidence.rows.training_draw` takes itself.
         certified: A law over the model's weights and what the training recorded of its risk certificate, by
             name; None where it was trained for none.
+        selection: Whether the training chose nothing by the held-out examples, where its record tells.
+        compared: How many models the held-out examples compared, this one the best of them perhaps, by the
+            user's word; None where nothing was said.
         kept: What one claim computed of the model's answers and others need too, by its name; a subject that
             is made from this one begins with none.
     """
@@ -370,7 +373,13 @@ class Subject:
     most: int | None = None
     most_answered: int | None = None
     certified: tuple[nn.Module, Mapping[str, float]] | None = None
+    selection: Premise | None = None
+    compared: int | None = None
     kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.compared is not None and self.compared < 1:
+            raise ValueError(f"selected_on_test must count this model, at least 1: got {self.compared}")
 
     def drawing(self, most: int | None) -> "Subject":
         """The same subject, of which a question of many passes draws at most so many examples.

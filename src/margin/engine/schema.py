@@ -231,12 +231,16 @@ def _check_model(record: Mapping[str, Any], file: Path) -> None:
 
 
 def as_of_today(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A record without its digest, with the options that are newer than it as it was before them."""
+    """A record without its digest, with newer options as it was before them and words as they are today."""
     made = {key: value for key, value in record.items() if key != "digest"}
     if "own" not in made:
         newer = find(models(), made["arguments"]["model"], "model").newer
         for part in ("arguments", "recipe"):
             made[part]["options"] = {**newer, **made[part]["options"]}
+    if made["arguments"]["rule"]:
+        step = made["arguments"]["step"]
+        for option, words in find(rules(), made["arguments"]["rule"], "rule").renamed.items():
+            step[option] = words.get(step[option], step[option])
     return made
 
 

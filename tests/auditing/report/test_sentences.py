@@ -16,8 +16,10 @@ from margin.auditing.asking.worst_examples import RIGHT, WorstExamples
 from margin.auditing.report.evidence import LEVELS, Sentence, relabeled
 from margin.auditing.report.screen import MOST_LINES, _fitting, plain
 from margin.auditing.report.sentences import sentences
+from margin.auditing.subject.trained import CHOSE_NOTHING
 from margin.core.catalog import QUESTIONS, Claim, claims
 from margin.core.findings import Premise
+from margin.theory.bounds.ladder import CONSTANT
 
 ASKED = (
     "risk",
@@ -851,7 +853,7 @@ def test_a_gap_of_shares_is_told_from_one_of_variances_without_the_accuracy(find
 RUNGS = {
     "held-out examples, exactly": (
         0.2,
-        "wrong for at most .2 of new examples, by 400 held-out examples that",
+        "wrong for at most .2 of new examples, by 400 held-out examples, if they chose nothing",
     ),
     "training examples, weights as stored": (0.1, "wrong for at most .1 of new examples, by its training"),
     "training examples, weights quantized": (0.1, "a copy of few values a weight is wrong for at most .1 of"),
@@ -872,6 +874,42 @@ def test_a_bound_is_said_of_whom_it_is_true_with_or_without_training_examples(fi
     both = audit_of({"theory/bounds.ladder": bounds, "theory/memorization.accuracy": gap})
     assert said.text in [s.text for s in by(both, "memorized")]
     assert by(audit_of({"theory/bounds.ladder": replace(bounds, value=f64(1, 1, 1, 1))}), "memorized") == []
+
+
+@pytest.mark.parametrize(("constant", "level"), [(0.35, "good"), (0.15, "unknown")])
+def test_a_bound_that_a_constant_answer_meets_promises_nothing(finding, constant, level):
+    """Of bounds at .2, by held-out examples, and .4, by training ones: vacuous from the constant on."""
+    labels = ("held-out examples, exactly", "training examples, weights as stored")
+    bound = finding(
+        value=f64(0.2, 0.4), range=(0.0, 1.0), labels=labels, curves={CONSTANT: torch.tensor([constant])}
+    )
+    (said,) = by(audit_of({"theory/bounds.ladder": bound}), "memorized")
+    assert said.level == level
+    assert "its training examples alone promise nothing" in said.text
+    wide = replace(bound, curves={CONSTANT: torch.tensor([0.5])})
+    (said,) = by(audit_of({"theory/bounds.ladder": wide}), "memorized")
+    assert "promise nothing" not in said.text and said.level == "good"
+
+
+@pytest.mark.parametrize(
+    ("status", "models", "words"),
+    [
+        ("proved", None, "400 held-out examples unseen in training"),
+        ("refuted", None, "400 held-out examples, if they chose nothing"),
+        ("proved", 1, "400 held-out examples that chose nothing"),
+        (None, 30, "400 held-out examples that chose it among 30 models"),
+    ],
+)
+def test_what_the_held_out_examples_chose_is_said_with_the_bound(finding, status, models, words):
+    premises = (Premise(CHOSE_NOTHING, status, "by the record"),) if status else ()
+    bound = finding(
+        value=f64(0.2), range=(0.0, 1.0), labels=("held-out examples, exactly",), premises=premises
+    )
+    audit = audit_of({"theory/bounds.ladder": bound})
+    facts = {**audit.facts, **({"models compared by the held-out examples": models} if models else {})}
+    said = by(replace(audit, facts=facts), "memorized")
+    whole = f"With 95% confidence wrong for at most .2 of new examples, by {words}."
+    assert [one.text for one in said] == ([] if status == "refuted" else [whole])
 
 
 def test_whether_it_is_right_is_never_left_out_for_room():

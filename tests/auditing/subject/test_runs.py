@@ -11,6 +11,7 @@ import torch
 import margin
 from margin import Run, Training
 from margin.auditing.subject.trained import own_data, subject_of_run
+from margin.core.findings import Verdict
 from margin.data.examples import Data
 from margin.data.open import open_data
 
@@ -45,6 +46,58 @@ def test_without_a_test_part_the_validation_part_stands_in_and_is_named(tmp_path
     assert torch.equal(inputs_of(subject.test), data.splits["val"].inputs[0])
     assert torch.equal(inputs_of(subject.train), data.splits["train"].inputs[0])
     assert any("the validation part, on which weights were chosen" in text for text in subject.assumed)
+
+
+def test_what_the_held_out_part_chose_is_known_of_a_run(tmp_path: Path) -> None:
+    """A test part only measures; a validation part that stands in has chosen weights: no bound holds."""
+    whole, short = memory(test=0.25, val=0.25), memory(test=0.0, val=0.25)
+    found = {}
+    for name, data in {"test": whole, "val": short}.items():
+        run = margin.train("logistic_regression", data, training=SHORT, out=tmp_path / name)
+        found[name] = margin.audit(run, data, claims="bounds.ladder")["bounds.ladder"]
+        assert subject_of_run(run, (torch.zeros(4, 3), torch.tensor([0, 1, 0, 1]))).selection is None
+    told = {name: next(p for p in one.premises if "in the training" in p.text) for name, one in found.items()}
+    assert told["test"].status == "proved" and "validation part has chosen" in told["test"].evidence
+    assert told["val"].status == "refuted" and "least loss on these examples" in told["val"].evidence
+    assert found["test"].verdict is Verdict.MEASURED and found["val"].verdict is Verdict.UNFOUNDED
+    none = memory(test=0.25, val=0.0)
+    run = margin.train("logistic_regression", none, training=SHORT, out=tmp_path / "none")
+    assert "no examples have chosen weights" in subject_of_run(run, none).selection.evidence
+    step = {
+        "prior_share": 0.5,
+        "draws": 5,
+    }  # its result is the last step's, whatever the validation part says
+    run = margin.train(
+        "mlp",
+        short,
+        {"hidden": (3,)},
+        rule="pac_bayes",
+        step=step,
+        training=Training(epochs=1),
+        out=tmp_path / "law",
+    )
+    assert subject_of_run(run, short).selection.status == "proved"
+
+
+def test_how_many_models_were_compared_is_the_users_word(tmp_path: Path) -> None:
+    """Of a run and of arrays alike; other findings of the same audit are not taken over."""
+    data = memory(test=0.25)
+    run = margin.train("logistic_regression", data, training=SHORT, out=tmp_path / "r")
+    x, y = data.splits["test"].inputs[0], data.splits["test"].targets
+    for model, held in ((run, data), (margin.load(run), (x, y))):
+        alone, best = (
+            margin.audit(model, held, claims="bounds.ladder", selected_on_test=models) for models in (1, 20)
+        )
+        assert best.facts["models compared by the held-out examples"] == 20
+        assert (best["bounds.ladder"].value > alone["bounds.ladder"].value).any()
+        assert "of the 20 models" in best["bounds.ladder"].statement
+        assert alone.identity["settings"] != best.identity["settings"]
+    counted = margin.audit(
+        predictions=torch.eye(2)[y], targets=y, claims="bounds.ladder", selected_on_test=20
+    )
+    assert "of the 20 models" in counted["bounds.ladder"].statement
+    with pytest.raises(ValueError, match="at least 1: got 0"):
+        margin.audit(run, data, selected_on_test=0)
 
 
 def test_where_nothing_judges_a_run_it_is_refused(tmp_path: Path) -> None:

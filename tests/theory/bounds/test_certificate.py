@@ -10,27 +10,32 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import brentq
-from scipy.stats import binom, norm
-from torch import Generator
+from scipy.stats import beta, binom, norm
+from torch import Generator, nn
 
 import margin
 from margin import Training
 from margin.auditing.subject.trained import subject_of_run
 from margin.core.findings import Subject, Verdict
+from margin.core.tasks import CLASSES
 from margin.core.types import Batch
+from margin.data.examples import InOrder, Rows
+from margin.math.seeds import mix
 from margin.runs.inference import predictions
+from margin.runs.training import open_source
 from margin.theory.bounds.certificate import (
     certified,
     demo,
     drawn_errors,
     drawn_once,
+    errors_by_example,
     held_out_risk,
     posterior_of_run,
     size_for,
 )
 from margin.theory.bounds.ladder import DRAWN, ladder
 from margin.theory.bounds.pac_bayes import averaged_risk
-from margin.theory.bounds.posterior import Posterior, flat, other_rows, trained
+from margin.theory.bounds.posterior import PURPOSE, Posterior, flat, other_rows, trained
 
 
 def inverse(q: float, c: float) -> float:
@@ -174,9 +179,23 @@ def test_a_training_ends_with_the_certificate_of_its_law(run: margin.Run) -> Non
     spread = np.std(wrong) * math.sqrt(1 / 4000 + 1 / 400)
     assert abs(metrics["certificate_risk"] - np.mean(wrong)) < 4 * spread  # fails once in 16,000
     assert metrics["certificate_rows"] == len(free) == 54
-    expected = by_hand(metrics["certificate_risk"], metrics["certificate_draws"], kl, len(free), 0.1)
+    assert metrics["certificate_draws"] == 400  # one batch holds all rows
+    shares = drawn_shares(run, model, posterior, free)
+    assert shares.mean() == pytest.approx(metrics["certificate_risk"])
+    log = math.log(4 / 0.02)
+    by_spread = shares.mean() + math.sqrt(2 * shares.var(ddof=1) * log / 400) + 7 * log / (3 * 399)
+    coins = inverse(metrics["certificate_risk"], math.log(2 / 0.02) / 400)
+    expected = inverse(min(by_spread, coins), (kl + math.log(2 * math.sqrt(len(free)) / 0.08)) / len(free))
+    assert by_spread < coins
     assert metrics["certificate"] == pytest.approx(expected, abs=1e-9)
-    assert metrics["certificate_draws"] >= 400
+
+
+def drawn_shares(run: margin.Run, model: nn.Module, posterior: Posterior, free: np.ndarray) -> np.ndarray:
+    """The errors of the networks that the training drew."""
+    batches = InOrder(Rows(open_source("iris").splits["train"], torch.tensor(free)), 128)
+    generator = Generator().manual_seed(mix(TRAINING.seed or 0, PURPOSE, 2))
+    found = drawn_errors(model, posterior, batches, CLASSES, generator, 400)
+    return np.array([wrong / size for wrong, size in found])
 
 
 def test_a_training_that_is_killed_while_it_is_certified_is_certified_when_it_goes_on(
@@ -266,6 +285,24 @@ def test_one_drawn_network_has_a_bound_by_its_density_ratio() -> None:
 
 def test_a_certificate_of_nearly_one_is_vacuous() -> None:
     assert held_out_risk(changed(demo(), certificate=0.9999)).verdict is Verdict.VACUOUS
+
+
+def test_the_interval_of_the_share_is_of_examples_and_of_networks() -> None:
+    """4 standard errors of the networks' mean beyond the binomial interval of 60 examples; printed, 2."""
+    subject = demo()
+    posterior = subject.certified[0]
+    with torch.no_grad():
+        posterior.log_std.fill_(0.0)
+    found = held_out_risk(subject)
+    generator = Generator().manual_seed(2021)
+    shares = errors_by_example(subject.model, posterior, subject.test, CLASSES, generator, 32).mean(1).numpy()
+    spread = shares.std(ddof=1) / math.sqrt(32)
+    assert spread > 0.002
+    for ends, level, times in ((found.interval, 1 - 1e-4, 4), (found.printed, 0.95, 2)):
+        errors, tail = 60 * shares.mean(), (1 - level) / 2
+        low = beta.ppf(tail, errors, 60 - errors + 1) - times * spread
+        high = beta.ppf(1 - tail, errors + 1, 60 - errors) + times * spread
+        assert [float(end) for end in ends] == pytest.approx([max(low, 0), min(high, 1)], abs=1e-9)
 
 
 def test_errors_that_no_certificate_allows_violate_it() -> None:

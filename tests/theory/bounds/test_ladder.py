@@ -6,11 +6,13 @@ import math
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 from scipy.stats import binom
 from sklearn.neighbors import KNeighborsClassifier
 from torch import Generator, nn
 
 import margin
+from margin.auditing.report.plots import plot
 from margin.core.findings import Subject, Verdict
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch
@@ -18,8 +20,10 @@ from margin.engine.loop import risk
 from margin.theory.bounds import ladder as rungs
 from margin.theory.bounds.binary_kl import binary_kl, kl_upper
 from margin.theory.bounds.description import enumerated_nats, quantized, stored_nats
-from margin.theory.bounds.ladder import BINOMIAL, HOEFFDING, QUANTIZED, STORED, demo, ladder
+from margin.theory.bounds.figures import rungs as draw_rungs
+from margin.theory.bounds.ladder import BINOMIAL, CONSTANT, HOEFFDING, QUANTIZED, STORED, demo, ladder
 from margin.theory.bounds.samples import occam_bound
+from margin.theory.prediction.held_out import stated
 
 
 def test_the_held_out_rungs_by_hand() -> None:
@@ -188,3 +192,101 @@ def test_copies_between_the_parts_refute_the_premise() -> None:
     subject = classifier(400)
     leaked = dataclasses.replace(subject, test=[subject.train[0]])
     assert ladder(leaked).verdict is Verdict.UNFOUNDED
+
+
+@pytest.mark.parametrize(
+    ("values", "drawn", "title"),
+    [
+        (
+            (0.05, 0.1, 0.45, 0.6, 1.0),
+            2,
+            "3 more bounds say no more than a constant answer, which errs on .45",
+        ),
+        ((0.05, 0.1, 0.2, 0.3, 0.44), 5, "dashed: a constant answer, which errs on .45"),
+        ((0.45, 0.9, 1.0, 1.0, 1.0), 0, "5 bounds say no more than a constant answer, which errs on .45"),
+    ],
+)
+def test_the_picture_folds_what_a_constant_answer_says_too(
+    values: tuple[float, ...], drawn: int, title: str
+) -> None:
+    names = tuple(f"bound {value:g}, {i}" for i, value in enumerate(values))
+    bound = ladder(demo())
+    axes = Figure().subplots()
+    curves = {CONSTANT: torch.tensor([0.45], dtype=torch.float64)}
+    value = torch.tensor(values, dtype=torch.float64)
+    assert draw_rungs(axes, dataclasses.replace(bound, value=value, labels=names, curves=curves))
+    assert [bar.get_width() for bar in axes.patches] == list(values[:drawn])
+    assert axes.get_title().endswith(title)
+
+
+def test_the_errors_of_a_constant_answer_are_those_of_the_commonest_class() -> None:
+    subject = classifier(100)
+    labels = subject.test[0].targets
+    found = ladder(subject)
+    assert float(found.curves[CONSTANT]) == pytest.approx(
+        min(int(labels.sum()), int((1 - labels).sum())) / 200
+    )
+    assert "dashed: " in plot("margin.theory.bounds.figures:rungs", found, "a")  # the report draws it
+
+
+def test_the_best_of_several_models_pays_for_the_choice() -> None:
+    """4 of 80 wrong, the best of 50: tails of .024975 / 50, and ln 50 more below the root."""
+    found = ladder(dataclasses.replace(demo(), compared=50))
+    known = dict(zip(found.labels, found.value.tolist(), strict=True))
+    assert binom.cdf(4, 80, known[BINOMIAL]) == pytest.approx(0.024975 / 50)
+    assert known[HOEFFDING] == pytest.approx(0.05 + math.sqrt((math.log(50) - math.log(0.024975)) / 160))
+    assert "at once of the 50 models that the examples compared with 95% confidence" in found.statement
+    assert any("nothing but this model, of 50 made without them" in p.text for p in found.premises)
+    alone, unsaid = (ladder(dataclasses.replace(demo(), compared=models)) for models in (1, None))
+    assert torch.equal(alone.value, unsaid.value) and alone.statement == unsaid.statement
+    assert [p.text for p in alone.premises if p.text.startswith("the held-out examples chose")] == [
+        "the held-out examples chose nothing"
+    ]
+    assert any("--selected-on-test N" in p.evidence for p in unsaid.premises)
+    assert not any("--selected-on-test N" in p.evidence for p in alone.premises)
+
+
+def test_the_training_examples_pay_for_the_choice_too() -> None:
+    """Of several shapes the held-out examples chose one: each has its bounds at 1/50 of its probability."""
+    subject = classifier(10_000)
+    found = [ladder(dataclasses.replace(subject, compared=models)) for models in (50, 1)]
+    more, alone = (dict(zip(one.labels, one.value.tolist(), strict=True)) for one in found)
+    with torch.no_grad():
+        wrong = float(
+            (subject.model(subject.train[0].inputs[0]).argmax(1) != subject.train[0].targets).double().mean()
+        )
+    granted = [float(binary_kl(wrong, one[STORED])) for one in (more, alone)]
+    assert granted[0] - granted[1] == pytest.approx(math.log(50) / 10_000, rel=1e-6)
+    assert more[QUANTIZED] > alone[QUANTIZED]
+
+
+def test_bounds_by_capacity_pay_for_the_choice_with_their_own_part(monkeypatch) -> None:
+    monkeypatch.setattr(rungs, "by_norms", lambda part, delta: {"given": delta})
+    found = ladder(dataclasses.replace(classifier(100), compared=50))
+    known = dict(zip(found.labels, found.value.tolist(), strict=True))
+    assert known["given"] == pytest.approx(0.05 * 0.001 / 50)
+
+
+@pytest.mark.parametrize(("paid", "holds"), [(30, True), (1, False)])
+def test_the_bound_of_the_best_of_thirty_covers_as_often_as_it_says(paid: int, holds: bool) -> None:
+    """1,000 draws of 30 models that all err on 3 of 10: the best of them on 60 examples is no better.
+
+    Each rung may fail on 2.4975 % of the draws: of 1,000 more than 46 with probability below 1e-4. What does
+    not pay fails where some model errs on 10 or fewer, which by the binomial law is so on 34 of 100.
+    """
+    often = 1 - (1 - binom.cdf(10, 60, 0.3)) ** 30
+    generator = Generator().manual_seed(11)
+    errors = torch.rand(1000, 30, 60, generator=generator).lt(0.3).sum(2).amin(1)
+    bounds = {}
+    for count in errors.unique().tolist():
+        labels = torch.arange(60) % 2
+        predicted = torch.where(torch.arange(60) < count, 1 - labels, labels)
+        subject = stated(nn.functional.one_hot(predicted, 2).double(), labels, task=CLASSES)
+        bounds[count] = ladder(dataclasses.replace(subject, compared=paid)).value
+    failed = torch.stack([bounds[count] for count in errors.tolist()]).lt(0.3).sum(0)
+    assert (failed <= 46).all() if holds else abs(int(failed[0]) - 1000 * often) < 60
+
+
+def test_so_many_models_are_counted_from_one() -> None:
+    with pytest.raises(ValueError, match="selected_on_test must count this model, at least 1: got 0"):
+        dataclasses.replace(demo(), compared=0)

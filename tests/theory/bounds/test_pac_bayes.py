@@ -2,13 +2,14 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from scipy.stats import binom
 from torch import Generator
 from torch.distributions import Categorical, Normal, kl_divergence
 
-from margin.theory.bounds.binary_kl import binary_kl
+from margin.theory.bounds.binary_kl import binary_kl, kl_upper
 from margin.theory.bounds.pac_bayes import (
     averaged_risk,
     catoni,
@@ -80,6 +81,36 @@ def test_a_few_draws_bound_the_mean_error() -> None:
     assert float(binary_kl(torch.tensor(0.1), bound)) == pytest.approx(math.log(40) / 4, rel=1e-5)
     with pytest.raises(ValueError, match="at least one classifier"):
         averaged_risk(torch.empty(0), 10)
+
+
+def test_draws_that_err_alike_are_bounded_by_their_spread() -> None:
+    """600 draws of 50 rows each, 200 of 25: by NumPy, below what as many coins would leave open."""
+    rng = np.random.default_rng(0)
+    sizes = np.array([50.0] * 600 + [25.0] * 200)
+    errors = rng.binomial(sizes.astype(int), 0.02) / sizes
+    bound = float(averaged_risk(torch.tensor(errors), 100, 0.05, sizes=torch.tensor(sizes)))
+    scaled, log = errors * sizes / 50, math.log(4 / 0.05)
+    beyond = math.sqrt(2 * scaled.var(ddof=1) * log / 800) + 7 * log / (3 * 799)
+    mean = (errors * sizes).sum() / sizes.sum()
+    assert bound == pytest.approx(mean + beyond * 800 / 700, rel=1e-9)
+    assert bound < float(kl_upper(mean, math.log(2 / 0.05) / 700)) - 0.001
+
+
+def failures(shares: np.ndarray, sizes: np.ndarray, truth: float, delta: float) -> int:
+    """On how many of the rows of shares the bound lies below the truth."""
+    rows = torch.tensor(shares)
+    return sum(float(averaged_risk(row, 100, delta, sizes=torch.tensor(sizes))) < truth for row in rows)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.5])
+def test_the_mean_of_few_draws_is_covered(spread: float) -> None:
+    """1,000 times 120 networks of 20 or 10 rows, whose risks differ by network: more than delta + 4 standard
+    errors of failures have a probability below 1e-4."""
+    rng, delta = np.random.default_rng(1), 0.2
+    sizes = np.array([20.0] * 90 + [10.0] * 30)
+    risks = 0.1 * (1 + spread * rng.choice([-1, 1], size=(1000, 120)))
+    shares = rng.binomial(sizes.astype(int), risks) / sizes
+    assert failures(shares, sizes, 0.1, delta) <= binom.ppf(1 - 1e-4, 1000, delta)
 
 
 def test_the_divergence_of_normal_weights_is_torchs() -> None:

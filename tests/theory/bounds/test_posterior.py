@@ -11,7 +11,7 @@ from torch.distributions import Normal, kl_divergence
 from torch.func import functional_call
 
 import margin
-from margin import Training
+from margin import Training, resume
 from margin.core.tasks import BINARY, CLASSES, SCORES
 from margin.core.types import Batch
 from margin.data.examples import Arrays, Rows, Shuffled
@@ -86,41 +86,71 @@ def exponential_grid(r: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
 def test_each_objective_by_its_definition() -> None:
     """Of r = .1, c = .08: the root form solves R - sqrt(2 R c) = r, Catoni's kl(r || R) = c.
 
-    At r = 0 they are 2c, sqrt(c/2), 2c and 1 - exp(-c).
+    At r = 0 they are 2c, sqrt(c/2) and 1 - exp(-c). The root form is the linear one at its best slope.
     """
     r, c = torch.tensor(0.1, dtype=torch.float64), torch.tensor(0.08, dtype=torch.float64)
     R = float(OBJECTIVES["quadratic"](r, c))
     assert R - math.sqrt(2 * R * 0.08) == pytest.approx(0.1)
+    torch.testing.assert_close(OBJECTIVES["quadratic"](r, c), grid(r, c), rtol=1e-8, atol=0)
     assert float(OBJECTIVES["classic"](r, c)) == pytest.approx(0.1 + 0.2)
-    torch.testing.assert_close(OBJECTIVES["lambda"](r, c), grid(r, c), rtol=1e-8, atol=0)
-    assert float(OBJECTIVES["lambda"](r, c)) == pytest.approx(
-        R, rel=1e-12
-    )  # at its best slope it is the root
     torch.testing.assert_close(OBJECTIVES["catoni"](r, c), exponential_grid(r, c), rtol=1e-8, atol=0)
     R = float(OBJECTIVES["catoni"](r, c))
     assert 0.1 * math.log(0.1 / R) + 0.9 * math.log(0.9 / (1 - R)) == pytest.approx(0.08)
     zero = torch.zeros((), dtype=torch.float64)
-    expected = [0.16, 0.2, 0.16, 1 - math.exp(-0.08)]
-    assert [float(f(zero, c)) for f in OBJECTIVES.values()] == pytest.approx(expected)
+    assert [float(f(zero, c)) for f in OBJECTIVES.values()] == pytest.approx([0.16, 0.2, 1 - math.exp(-0.08)])
     far = torch.tensor(9.0, dtype=torch.float64)
-    *open_ended, catoni = (float(f(r, far)) for f in OBJECTIVES.values())
-    assert min(open_ended) > 1 > catoni  # not cut off: a gradient is left, and of Catoni's, below 1, too
-    (left,) = torch.autograd.grad(OBJECTIVES["catoni"](r, far.requires_grad_()), far)
-    assert 1e-6 < float(left) < 1e-3
+    assert min(float(f(r, far)) for f in OBJECTIVES.values()) > 1  # not cut off: a gradient is left
 
 
-@pytest.mark.parametrize("bound", list(OBJECTIVES))
-def test_a_step_descends_on_the_bound_through_its_draw(bound: str) -> None:
+def test_catoni_begins_on_the_quadratic_form_where_it_would_be_flat() -> None:
+    """At r = .1 the root form is 1 at c = .405, where R - sqrt(2 R c) = r."""
+    r = torch.tensor(0.1, dtype=torch.float64)
+    below, above, far = (torch.tensor(c, dtype=torch.float64) for c in (0.4049, 0.4051, 60.0))
+    torch.testing.assert_close(OBJECTIVES["catoni"](r, below), exponential_grid(r, below), rtol=1e-8, atol=0)
+    for c in (above, far):
+        assert float(OBJECTIVES["catoni"](r, c)) == pytest.approx(float(OBJECTIVES["quadratic"](r, c)))
+    assert float(exponential_grid(r, far)) == pytest.approx(1, abs=1e-12)
+    by_risk, by_kl = torch.autograd.grad(
+        OBJECTIVES["catoni"](r.requires_grad_(), far.requires_grad_()), (r, far)
+    )
+    assert float(by_risk) > 0.9 and float(by_kl) > 0.9  # Catoni's own would be exp(-60)
+
+
+def test_a_record_of_an_earlier_name_goes_on(tmp_path: Path) -> None:
+    """A run whose record says "lambda", interrupted half-way: it ends as that of the quadratic bound."""
+    found = []
+    for bound in ("quadratic", "lambda"):
+        arguments = {"options": {"hidden": [6]}, "step": RULE, "rule": "pac_bayes"}
+        job = prepare("mlp", open_source("iris"), arguments, TRAINING, tmp_path / bound)
+        finish(replace(job, plan=replace(job.plan, total=3 * job.plan.total // 4)))
+        file = job.run.path / "run.yaml"
+        lines = file.read_text().splitlines()
+        assert any(line.strip() == "bound: quadratic" for line in lines)
+        kept = [line for line in lines if not line.startswith("digest:")]  # one without a digest is taken
+        file.write_text("\n".join(kept).replace("bound: quadratic", f"bound: {bound}") + "\n")
+        again = resume(job.run.path)
+        assert again.record["arguments"]["step"]["bound"] == "quadratic"
+        found.append(again.metrics["certificate"])
+    assert found[0] == found[1]
+    arguments = {"options": {}, "step": {**RULE, "bound": "lambda"}, "rule": "pac_bayes"}
+    with pytest.raises(ValueError, match="bound must be one of quadratic, classic, catoni: got 'lambda'"):
+        prepare("mlp", open_source("iris"), arguments, TRAINING, tmp_path / "new")
+
+
+@pytest.mark.parametrize(
+    ("bound", "count", "p_min"), [("quadratic", N, 0.2), ("classic", N, 0.2), ("catoni", 10 * N, 1e-3)]
+)
+def test_a_step_descends_on_the_bound_through_its_draw(bound: str, count: int, p_min: float) -> None:
     """The gradient that it leaves is autograd's of the whole objective; the optimizer has another order."""
-    model, data = network(), examples()
+    model, data = network(), examples(count)
     ordered = sorted(model.parameters(), key=lambda p: -p.ndim)
     state = State({"model": model}, {"": torch.optim.SGD(ordered, lr=0.1)}, step=1, seed=4)
     share = {"prior_share": 0.25, "prior_time": 0.0}
     step = pac_bayes(
         risk(CLASSES), GradientUpdate(), CLASSES, data, 10, "none", "", bound=bound, delta=DELTA,  # type: ignore[arg-type]
-        prior_std=0.2, p_min=0.2, **share,
+        prior_std=0.2, p_min=p_min, **share,
     )  # fmt: skip
-    rows = prior_rows(N, 0.25, 4)
+    rows = prior_rows(count, 0.25, 4)
     posterior = state.kept(KEPT, lambda: Posterior(flat(trained(model)), 0.2, rows, 10))
     assert isinstance(posterior, Posterior)
     moved(posterior)
@@ -136,14 +166,17 @@ def test_a_step_descends_on_the_bound_through_its_draw(bound: str) -> None:
     weights = (mean + log_std.exp() * z).split([p.numel() for p in model.parameters()])
     named = {k: w.view_as(p) for (k, p), w in zip(model.named_parameters(), weights, strict=True)}
     p = functional_call(model, named, batch.inputs).softmax(-1)[torch.arange(7), batch.targets]
-    r = (-p.log()).clamp(max=math.log(5)).mean() / math.log(5)
-    n = N - 10
+    r = (-p.log()).clamp(max=-math.log(p_min)).mean() / -math.log(p_min)
+    n = count - count // 4
     c = (by_distributions(mean, log_std, posterior) + math.log(2 * math.sqrt(n) / DELTA)) / n
-    formed = {"lambda": grid, "catoni": exponential_grid}.get(bound, OBJECTIVES[bound])(r, c)
+    formed = exponential_grid(r, c) if bound == "catoni" else OBJECTIVES[bound](r, c)
+    assert bound != "catoni" or float(OBJECTIVES["quadratic"](r, c).detach()) < 1  # else that stands in
     expected = torch.autograd.grad(formed, (mean, log_std))
     torch.testing.assert_close(posterior.mean.grad, expected[0], rtol=1e-4, atol=1e-9)
     torch.testing.assert_close(posterior.log_std.grad, expected[1], rtol=1e-4, atol=1e-9)
     assert metrics["loss"] == pytest.approx(float(formed.detach()), rel=1e-6)
+    rates = [group["lr"] for group in state.optimizers[KEPT].param_groups]
+    assert rates == pytest.approx([0.01 * 0.2 * 9 / 10, 0.01 * 9 / 10])  # 9 of 10 steps are left
     assert torch.equal(flat(trained(model)), posterior.mean.detach())
     assert not torch.equal(posterior.mean.detach(), own_mean)
 

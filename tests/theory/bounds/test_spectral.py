@@ -282,6 +282,8 @@ def test_margins_are_tried_at_powers_of_two() -> None:
     margins = torch.tensor([-1.0, 0.3, 0.6, 2.5], dtype=torch.float64)
     assert margin_shares(margins) == [(0.25, 0.25), (0.5, 0.5), (1.0, 0.75), (2.0, 0.75)]
     assert margin_shares(-margins.abs()) == []
+    exact = torch.tensor([0.5, 2.0], dtype=torch.float64)  # a margin that is a power is at most that
+    assert margin_shares(exact) == [(0.5, 0.5), (1.0, 0.5), (2.0, 1.0)]
 
 
 def subject_of(model: nn.Module, n: int = 40) -> Subject:

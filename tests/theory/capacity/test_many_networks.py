@@ -59,6 +59,9 @@ def test_a_network_begins_where_its_width_and_seed_say() -> None:
     assert float(wide.hidden.abs().max()) == pytest.approx(1 / 5, rel=1e-3)  # 1 / sqrt(fan in)
     assert float(wide.output.abs().max()) == pytest.approx(4000**-0.5, rel=1e-3)
     assert wide.parameters == 26 * 4000 + 4001 * 3
+    assert float(wide.offset.abs().max()) == pytest.approx(1 / 5, rel=1e-3)
+    many = started(25, [100], [0], 3000)
+    assert float(many.bias.abs().max()) == pytest.approx(1 / 10, rel=1e-2)  # of the hidden units' number
 
 
 @pytest.mark.parametrize(("widths", "seeds"), [([], []), ([3], [1, 2]), ([0, 2], [1, 2])])

@@ -494,12 +494,13 @@ def facts_of(subject: Subject) -> dict[str, Fact]:
         "task": subject.task.name,
         "held-out examples": _examples(subject.test),
     }
-    if subject.train:
-        facts["training examples"] = _examples(subject.train)
-    if len(subject.ood):
-        facts["examples of another source"] = _examples(subject.ood)
-    if subject.class_names:
-        facts["classes"] = len(subject.class_names)
+    where_there_are = {
+        "training examples": _examples(subject.train),
+        "examples of another source": _examples(subject.ood),
+        "models compared by the held-out examples": subject.compared or 0,
+        "classes": len(subject.class_names),
+    }
+    facts |= {name: count for name, count in where_there_are.items() if count}
     if parameters:
         facts["type, device"] = f"{str(parameters[0].dtype).removeprefix('torch.')}, {parameters[0].device}"
     python = f"Python {platform.python_version()}"

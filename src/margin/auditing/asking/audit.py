@@ -38,7 +38,7 @@ TRYING = 1 / 8
 """The part of the budget that is for finding out what a module does besides answering."""
 
 
-# 17 parameters: the model, its data and how both are read; what is asked, required and allowed
+# 18 parameters: the model, its data and how both are read; what is asked, required and allowed
 def audit(
     model: Any = None,
     data: Any = None,
@@ -53,6 +53,7 @@ def audit(
     targets: Any = None,
     reference: nn.Module | Run | str | Path | None = None,
     ood: Any = None,
+    selected_on_test: int | None = None,
     require: Sequence[str] = (),
     fail_on: Sequence[str] = FAIL_ON,
     minutes: float = MINUTES,
@@ -83,6 +84,9 @@ def audit(
             for claims that compare two.
         ood: Examples of another source (out of distribution), of which the model should be less sure: inputs
             alone, or what held-out data may be; targets are not read. Of a run a path or a name too.
+        selected_on_test: How many models the held-out examples have compared, this one among them: bounds of
+            its risk by them hold for all of these at once. 1 says that they chose nothing; if not given that
+            is assumed.
         require: What is required of the model, as ``accuracy>=.9`` or ``linf.sandwich@.1>=.5``; the claims
             that this names are asked too.
         fail_on: The verdicts by which ``audit.failed``, beside a requirement that is not met.
@@ -108,6 +112,7 @@ def audit(
     named = claims_named([claims] if isinstance(claims, str) else claims)
     required = [requirement.claim for requirement in requirements]
     chosen = [claim for claim in catalog.claims().values() if claim in named or claim in required]
+    compared = partial(replace, compared=selected_on_test)
     put = partial(
         ask,
         claims=chosen,
@@ -123,19 +128,19 @@ def audit(
         if model is not None or data is not None or ood is not None:
             raise ValueError("predictions stand in place of a model and data: leave out both, and ood")
         numbers = subject_of_predictions(predictions, targets, task=task, class_names=tuple(class_names))
-        return put(numbers, title="predictions")
+        return put(compared(numbers), title="predictions")
     if isinstance(model, Estimator):
         if task or reference is not None:
             raise ValueError(
                 "an estimator knows its task and has no reference model: leave out task and reference"
             )
         asked = subject_of_estimator(model, data, train=train, domain=domain)
-        return put(_beside(asked, ood), title=type(model).__name__)
+        return put(compared(_beside(asked, ood)), title=type(model).__name__)
     if is_estimator(model) and not isinstance(model, Run | Subject):
         if task or reference is not None or output is not None:
             raise ValueError("an estimator knows its task and its outputs: leave out task, reference, output")
         asked = subject_of_predictor(model, data, train=train, domain=domain, class_names=class_names)
-        return put(_beside(asked, ood), title=type(model).__name__)
+        return put(compared(_beside(asked, ood)), title=type(model).__name__)
     _check_kind(model)
     if isinstance(model, str | Path):
         model = Run(model)
@@ -160,10 +165,10 @@ def audit(
         if isinstance(reference, nn.Module):
             raise ValueError("reference must be a run where the model is one: got a module")
         subject = subject_of_run(model, data, None if reference is None else Run(_path(reference)))
-        subject = _beside(subject, ood, model)
+        subject = compared(_beside(subject, ood, model))
         return put(subject, title=title, facts=facts, history=subject.history)
     if isinstance(model, Subject):
-        return put(_beside(model, ood))
+        return put(_beside(model, ood) if selected_on_test is None else compared(_beside(model, ood)))
     if data is None:
         raise ValueError("a module is audited on held-out data: give them as (x, y)")
     if not (reference is None or isinstance(reference, nn.Module)):
@@ -182,7 +187,8 @@ def audit(
         seconds=60 * minutes * TRYING,
     )
     second, subject = _second(model, reference), _beside(subject, ood)
-    return put(replace(subject, reference_model=None if second is None else alike(subject.model, second)))
+    second = None if second is None else alike(subject.model, second)
+    return put(compared(subject, reference_model=second))
 
 
 def _beside(subject: Subject, ood: Any, run: Run | None = None) -> Subject:

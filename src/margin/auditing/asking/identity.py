@@ -90,6 +90,8 @@ def _seen_of(subject: Subject) -> "_Digests":
     parts = (subject.test, subject.train)
     seen.add(subject.independent or [[len(batch.inputs[0]) for batch in part] for part in parts])
     seen.add((subject.groups, subject.lacks, subject.remark, subject.assumed))
+    if subject.compared is not None or subject.selection is not None:
+        seen.add((subject.compared, repr(subject.selection)))
     seen.add((subject.class_names, subject.feature_names, subject.label_names))
     seen.add(json.dumps(dict(subject.encoding), default=str, sort_keys=True))
     seen.add(json.dumps([dict(row) for row in subject.history], default=str))

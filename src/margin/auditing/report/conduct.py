@@ -19,6 +19,7 @@ from margin.auditing.report.evidence import (
 from margin.auditing.report.performance import HALF, LINEAR, LOSS, MEMORIZED, right, terms_of
 from margin.auditing.report.rivals import copied
 from margin.auditing.report.table import elements
+from margin.auditing.subject.trained import CHOSE_NOTHING
 from margin.core.deadline import STOPPED
 from margin.figures.digits import figures
 
@@ -227,20 +228,35 @@ def _bounded(evidence: Evidence) -> list[Sentence]:
     known = sorted(evidence.numbers(LADDER), key=lambda number: number.value)
     if not known or known[0].doubted or known[0].value >= 1:
         return []
+    from margin.theory.bounds.ladder import CONSTANT
+
     tightest, by_training = known[0], [n for n in known if "training" in n.label]
+    curve = evidence.curve(LADDER, CONSTANT)
+    constant = 1.0 if curve is None else float(curve)
     most = rounded(math.ceil(1000 * tightest.value) / 1000, 3)
     whose = next((f"{text} is " for word, text in COPIES.items() if word in tightest.label), "")
     text = f"With 95% confidence {whose}wrong for at most {most} of new examples, by "
     text += (
         "its training examples alone"
         if tightest in by_training
-        else f"{evidence.held_out} that chose nothing"
+        else f"{evidence.held_out}{_chosen(evidence)}"
     )
-    if by_training and all(n.value >= 1 for n in by_training):
+    if by_training and all(n.value >= constant for n in by_training):
         text += "; its training examples alone promise nothing"
-    level: Level = "good" if tightest.value < HALF else "unknown"
+    level: Level = "good" if tightest.value < min(HALF, constant) else "unknown"
     todo = "" if level == "good" else "More held-out examples."
     return [Sentence("memorized", level, f"{text}.", todo, (LADDER,))]
+
+
+def _chosen(evidence: Evidence) -> str:
+    """What the held-out examples have chosen, by the user's word or the record of the training."""
+    models = evidence.audit.facts.get("models compared by the held-out examples")
+    if not isinstance(models, int):
+        known = {p.text: p.status for p in evidence.findings[LADDER].premises}
+        if known.get(CHOSE_NOTHING) != "proved":
+            return ", if they chose nothing"
+        return " unseen in training"
+    return f" that chose it among {models:,} models" if models > 1 else " that chose nothing"
 
 
 def _lost(evidence: Evidence, gap: Number) -> Sentence:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from margin.core.catalog import find, models, resolve
-from margin.core.findings import Subject, without_loss
+from margin.core.findings import Premise, Subject, without_loss
 from margin.core.tasks import Task
 from margin.core.types import Examples
 from margin.data.examples import Data, InOrder, evaluation_batch, held_out_part, is_independent
@@ -78,6 +78,7 @@ def subject_of_run(run: Run, data: Any = None, reference: Run | None = None) -> 
         history=tuple(_with_texts(run)),
         initial=load(run, "initial") if run.begun else None,
         certified=_posterior(run, model),
+        selection=_selection(run, original) if data is None or data is original else None,
         reference_model=None if reference is None else _second(run, reference),
         groups="" if getattr(test, "groups", None) is None else record["data"]["encoding"]["group"]["column"],
     )
@@ -97,6 +98,17 @@ def _posterior(run: Run, model: nn.Module) -> Any:
     from margin.theory.bounds.certificate import posterior_of_run
 
     return posterior_of_run(run, model)
+
+
+def _selection(run: Run, original: Data | None) -> Premise | None:
+    """Whether the part that a run held out has chosen anything of its training, by its record."""
+    part, chosen = held_out_part({} if original is None else original.splits), "best" in run.checkpoints
+    if not part:
+        return None
+    if part == "val" and chosen:
+        return Premise(CHOSE_NOTHING, "refuted", "the weights are those of the least loss on these examples")
+    by = "the validation part has chosen among its weights" if chosen else "no examples have chosen weights"
+    return Premise(CHOSE_NOTHING, "proved", f"by its record {by}, and these were only measured")
 
 
 def own_data(run: Run, data: Any) -> Any:
@@ -156,6 +168,9 @@ def _test_part(
     if part == "val":
         assumed.append("There is no test part: the validation part, on which weights were chosen, stands in.")
     return original.splits[part]
+
+
+CHOSE_NOTHING = "the held-out examples chose nothing in the training"
 
 
 @runtime_checkable

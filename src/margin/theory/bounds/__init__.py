@@ -76,6 +76,7 @@ RULES: tuple[Rule, ...] = (
         unused=("patience",),
         feed=".posterior:feed", conclude=".certificate:certificate",
         remark="predictions are those of the law's mean; its certificate speaks of networks drawn from it",
+        renamed={"bound": {"lambda": "quadratic"}},  # the linear one at its best slope
         covers=("slt.pac_bayes",)),
 )
 

@@ -1,10 +1,10 @@
 r"""The risk certificate of a posterior over weights: how often its networks err on new examples, at most.
 
-.. math:: R \le \mathrm{kl}^{-1}\Big(\mathrm{kl}^{-1}\big(\bar r, \tfrac{\ln(2/\delta')}{m}\big),
-          \tfrac{\mathrm{KL} + \ln(2 \sqrt n / \delta)}{n}\Big)
+.. math:: R \le \mathrm{kl}^{-1}\Big(\hat r, \tfrac{\mathrm{KL} + \ln(2 \sqrt n / \delta)}{n}\Big)
 
-on the n rows that the prior has not seen (Langford and Caruana 2002; Perez-Ortiz et al. 2021, Section 6.1).
-Each of m networks is drawn for a batch of its own, so that all m are independent.
+on the n rows that the prior has not seen, where r-hat bounds the mean error there from m networks that are
+drawn (Langford and Caruana 2002; Perez-Ortiz et al. 2021, Section 6.1; by their spread, Maurer and Pontil
+2009). Each is drawn for a batch of its own, so that all m are independent.
 """
 
 import math
@@ -88,7 +88,8 @@ def certified(
     Raises:
         ValueError: A number is out of range.
 
-    Reference: Perez-Ortiz et al. 2021, Equation 13; Langford and Caruana 2002, Theorem 2.5.
+    Reference: Perez-Ortiz et al. 2021, Equation 13; of the drawing see
+    :func:`margin.theory.bounds.pac_bayes.averaged_risk`.
     """
     check_sample(n, delta)
     of_draws = OF_DRAWS * delta

@@ -20,7 +20,7 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.loop import risk
 from margin.theory.bounds.description import NATS_A_BIT, pruned
-from margin.theory.bounds.ladder import errors_of
+from margin.theory.bounds.ladder import constant_errors, errors_of
 from margin.theory.bounds.samples import occam_bound
 from margin.theory.prediction.confusion import classified
 from margin.theory.prediction.held_out import independent_draws
@@ -69,9 +69,9 @@ def compression(subject: Subject) -> Finding:
     Reference: Zhou et al. 2019, Theorem 4.1; Langford 2005, Corollary 4.2.
     """
     found, failure = classified(subject)
-    commonest = float(torch.bincount(found.labels, found.weight).max() / found.weight.sum())
-    best, shortest, n = best_copy(subject, 1 - commonest)
-    pays = max(-n * math.log(commonest) - math.log(len(KEEP) * len(LEVELS) / DELTA), 0) / NATS_A_BIT
+    constant = constant_errors(found)
+    best, shortest, n = best_copy(subject, constant)
+    pays = max(-n * math.log(1 - constant) - math.log(len(KEEP) * len(LEVELS) / DELTA), 0) / NATS_A_BIT
     if best is None:
         told = (
             f"No copy that was tried says more than a constant answer: the shortest takes "

@@ -148,12 +148,15 @@ def averaged_risk(
 ) -> Float[Tensor, ""]:
     r"""An upper bound of the mean error of Q on the sample, from a few classifiers drawn from Q.
 
-    .. math:: \mathrm{kl}^{-1}\big(\bar r, \ln(2/\delta) / m\big)
+    .. math:: \min\Big\{\mathrm{kl}^{-1}\Big(\bar r, \frac{\ln(2/\delta)}{m}\Big),\;
+        \bar r + \sqrt{\frac{2 V \ln(4/\delta)}{m}} + \frac{7 \ln(4/\delta)}{3 (m - 1)}\Big\}
 
-    with r-bar the mean over m draws. It fails with probability delta at most; that of the bound is added.
-    Draws may each answer a part of the sample: then r-bar weighs them by their sizes, and m is the sum of the
-    sizes by the largest, since E exp(s w X) <= (E exp(s X))^w for w <= 1 and the logarithm of 1 - p + p e^s
-    is concave in p.
+    with r-bar the mean over m draws and V their sample variance, each at half of delta: the one is tight
+    where few draws err at all, the other (empirical Bernstein) where each answers many examples, so that all
+    err about alike. It fails with probability delta at most; that of the bound is added. Draws may each
+    answer a part of the sample: then r-bar weighs them by their sizes. For the first, m is the sum of the
+    sizes by the largest, since E exp(s w X) <= (E exp(s X))^w for w <= 1 and ln(1 - p + p e^s) is concave in
+    p; the second is of draws times their sizes by the largest, independent and in [0, 1].
 
     Args:
         errors: The share of errors of each draw on the sample or on its part of it, in [0, 1].
@@ -165,7 +168,8 @@ def averaged_risk(
     Raises:
         ValueError: A number is out of range, or there is no draw.
 
-    Reference: Langford and Caruana 2002, Theorem 2.5; Hoeffding 1963, Theorem 1, of draws that differ.
+    Reference: Langford and Caruana 2002, Theorem 2.5, and Hoeffding 1963, Theorem 1, of draws that differ;
+    Maurer and Pontil 2009, Theorem 11.
     """
     check_sample(n, delta)
     if not errors.numel():
@@ -173,10 +177,15 @@ def averaged_risk(
     sizes = torch.ones_like(errors) if sizes is None else sizes
     if not bool((sizes > 0).all()):
         raise ValueError(f"sizes must be above 0: got {float(sizes.min()):g}")
-    total = sizes.double().sum()
-    draws = total / sizes.max()
-    mean = (errors.double() @ sizes.double() / total).clamp(max=1.0)
-    return kl_upper(mean, math.log(2 / delta) / draws)
+    part = sizes.double() / sizes.max()
+    draws, m = part.sum(), len(part)
+    mean = (errors.double() @ part / draws).clamp(max=1.0)
+    by_share = kl_upper(mean, math.log(2 / delta) / draws)
+    if m == 1:
+        return by_share
+    spread = (2 * (errors.double() * part).var() * math.log(4 / delta) / m).sqrt()
+    beyond = spread + 7 * math.log(4 / delta) / (3 * (m - 1))
+    return torch.minimum(by_share, mean + beyond * m / draws)
 
 
 def gaussian_kl(

@@ -37,7 +37,7 @@ PURPOSE = 61
 
 Weights = Float[Tensor, " weights"]
 
-Bound = Literal["quadratic", "classic", "lambda", "catoni"]
+Bound = Literal["quadratic", "classic", "catoni"]
 
 
 class Posterior(nn.Module):
@@ -293,9 +293,9 @@ def pac_bayes(
         total_steps: Steps of the training.
         scale: Which map stands before the model: "standard" has been fitted to rows.
         init_from: The run or file that the weights begin with, which may have seen the rows of the bound.
-        bound: What the posterior descends on: "quadratic" solves the bound for its root, "classic" is
-            McAllester's, "lambda" the linear one at its best slope, which is the quadratic one, "catoni"
-            Catoni's at its best slope, which is the inverse of the divergence itself and the tightest.
+        bound: What the posterior descends on: "quadratic" solves the bound for its root, which is the linear
+            one at its best slope, "classic" is McAllester's, "catoni" Catoni's at its best slope, which is
+            the inverse of the divergence itself and the tightest, and begins as the quadratic one.
         delta: Probability that the certificate fails, in (0, 1), a fifth of it for the drawing of networks.
         prior_share: Share of the training rows that choose the prior, in [0, 1), drawn by the seed; 0 leaves
             it at the initial weights.
@@ -312,8 +312,9 @@ def pac_bayes(
             standardized by all.
 
     Reference: Perez-Ortiz et al. (2021), "Tighter risk certificates for neural networks", Sections 5 and 6;
-    Dziugaite and Roy (2017), "Computing nonvacuous generalization bounds", Section 3; of lambda: Thiemann et
-    al. (2017), Equation 8; of catoni: Catoni (2007), Theorem 1.2.6; Germain et al. (2009), Section 3.2.
+    Dziugaite and Roy (2017), "Computing nonvacuous generalization bounds", Section 3; of the best slope:
+    Thiemann et al. (2017), Equation 8; of catoni: Catoni (2007), Theorem 1.2.6; Germain et al. (2009),
+    Section 3.2.
     """
     for name, value in {"prior_std": prior_std, "posterior_lr": posterior_lr}.items():
         if not 0 < value < math.inf:
@@ -421,17 +422,15 @@ def classic(r: Tensor, c: Tensor) -> Tensor:
     return r + (c / 2).sqrt()
 
 
-def linear(r: Tensor, c: Tensor) -> Tensor:
-    """The least over lambda in (0, 2) of r / (1 - lambda/2) + c / (lambda (1 - lambda/2)): the quadratic."""
-    slope = 2 / ((2 * r / c + 1).sqrt() + 1)
-    return r / (1 - slope / 2) + c / (slope * (1 - slope / 2))
-
-
 def exponential(r: Tensor, c: Tensor) -> Tensor:
     """The least over C > 0 of (1 - exp(-C r - c)) / (1 - exp(-C)), R, at C = logit(R) - logit(r).
 
-    The certificate is computed anew, so that C need not be fixed beforehand as Catoni's theorem asks.
+    The certificate is computed anew, so that C need not be fixed beforehand as Catoni's theorem asks. While
+    the quadratic form is 1 or more it stands in: where R is nearly 1 it is flat, and no descent comes back
+    from a divergence of many times the rows.
     """
+    if bool((start := quadratic(r, c)) >= 1):
+        return start
     with torch.no_grad():
         least = 1e-9
         R = kl_upper(r, c).clamp(least, 1 - least)
@@ -442,7 +441,6 @@ def exponential(r: Tensor, c: Tensor) -> Tensor:
 OBJECTIVES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "quadratic": quadratic,
     "classic": classic,
-    "lambda": linear,
     "catoni": exponential,
 }
 
