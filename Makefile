@@ -13,6 +13,9 @@ WORKERS ?= 2
 # compiled sources are kept: the tests start a hundred processes, and two workers collect every test
 export PYTHONDONTWRITEBYTECODE :=
 
+# a worker a core: threads of BLAS that wait for each other took half the time of tests that fit or simulate
+test slow: export OMP_NUM_THREADS := 1
+
 .PHONY: demo check test slow format lint types docs book bench clean
 
 demo: $(VENV)/.installed
