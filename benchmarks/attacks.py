@@ -110,9 +110,9 @@ def ours(job: str, model: nn.Module, x: Tensor, y: Tensor) -> tuple[float, Tenso
 
 
 def floor(model: nn.Module, x: Tensor, y: Tensor, steps: int) -> float:
-    """Seconds of the bare gradients by the input alone, so many of each image.
+    """Seconds of the bare gradients by the input alone, by torch's own kernels, so many of each image.
 
-    Of the images that an attack does not break, no attack of so many gradients takes less.
+    Of the images that an attack does not break, no attack of so many of these takes less.
     """
     begin = time.process_time()
     for a, b in zip(x.split(SIZE), y.split(SIZE), strict=True):

@@ -210,6 +210,7 @@ MUTANTS = (
     M("share = wide((near / (near + far))", "share = wide((far / (near + far))", "attacks/test_minimal.py"),
     M("broken | (slope.loss >= loss)", "broken | (slope.loss > loss)", "attacks/test_square.py"),
     M(".clamp(min=0) / delta.shape[1]", ".clamp(min=0)", "attacks/test_square.py"),
+    M("tried = ~rows[-1]", "tried = rows[-1]", "robust/test_sandwich.py"),
     M("threat.advanced(y if number else start, slope(y), length)", "threat.advanced(y, slope(y), length)",
       "training/test_adversarial.py"),
     M("rest = rest + spread(lengths, kind) - spread(lengths)", "rest = rest",

@@ -57,6 +57,10 @@ def test_tightened_layers_certify_more(ask):
     assert (tight.low >= plain.low).all() and (tight.low > plain.low).any()
     assert (tight.low <= tight.value).all()
     assert any("CROWN with tightened layers" in premise.evidence for premise in tight.premises)
+    (told,) = (remark for remark in tight.remarks if remark.startswith("examples proved right in each ball"))
+    parts = told.partition(": ")[2].split(", ")
+    counts = torch.tensor([[int(n) for n in part.rpartition(" ")[2].split("/")] for part in parts])
+    assert torch.equal(counts.sum(0), (tight.low * 60).round().long())
     assert (
         torch.equal(linf_sandwich(subject(), shares=SHARES, limit=60).low, plain.low) or ask is l2_certificate
     )

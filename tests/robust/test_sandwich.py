@@ -15,6 +15,7 @@ from margin.core.tasks import CLASSES, HALFSPACE
 from margin.core.types import Batch, Domain
 from margin.engine.loop import risk
 from margin.robust import CLAIMS, accuracy_curves
+from margin.robust.attacks.threat_models import Threat
 from margin.robust.certificates.certify import Certificates
 from margin.robust.certificates.intervals import margin_bounds
 from margin.robust.sandwich import contradiction, demo, l2_attack, linf_fgsm, linf_sandwich
@@ -479,3 +480,22 @@ def test_a_copy_is_checked_at_the_inputs_and_at_a_corner_of_the_largest_ball(tra
     assert len(asked) == 2
     torch.testing.assert_close(asked[0], x)
     torch.testing.assert_close(asked[1], (x + 0.5).clamp(-2, 3))  # 0.1 of the side of 5
+
+
+def test_in_a_smaller_ball_those_are_tried_that_fell_in_the_larger_and_no_others():
+    """Of a line whose sign is the class, .05, .15 and .25 fall to a step of more: two in .2, one in .1."""
+    model = nn.Linear(1, 2, bias=False)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[-1.0], [1.0]]))
+    x, y = torch.tensor([[0.05], [0.15], [0.25]]), torch.ones(3, dtype=torch.long)
+    threats = [Threat(Domain(torch.tensor(-1.0), torch.tensor(1.0)), eps) for eps in (0.1, 0.2)]
+    tried = []
+
+    def move(threat, part):
+        tried.append((threat.eps, len(part.inputs[0])))
+        return part.inputs[0] - threat.eps
+
+    alive = torch.ones(2, 3, dtype=torch.bool)
+    left = accuracy_curves._downwards(alive, subject(model, x, y), Batch((x,), y), threats, move)
+    assert left.tolist() == [[False, True, True], [False, False, True]]
+    assert tried == [(0.2, 3), (0.1, 2)]

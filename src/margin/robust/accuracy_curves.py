@@ -80,6 +80,7 @@ class Curves:
         shown: Some inputs that one step broke in the smallest of its balls, each with what it became.
         undecided: The smallest ball with examples that no attack broke and no bound proved, and some of
             their inputs; None where there are none.
+        proved_by: How many examples each bound proved right in each ball, beyond the cheaper ones.
     """
 
     threats: tuple[Threat, ...]
@@ -96,6 +97,7 @@ class Curves:
     remarks: tuple[str, ...] = ()
     shown: tuple[tuple[Tensor, Tensor], ...] = ()
     undecided: tuple[float, Tensor] | None = None
+    proved_by: str = ""
 
     def share(self, right: Bool[Tensor, "*balls n"]) -> Float[Tensor, "*balls"]:
         """The weighted share of the examples that are right."""
@@ -239,7 +241,7 @@ def measure(
         failure = str(error)
     if failure or not parts:
         return _failed(threats, failure or "no test example lies inside the domain", sample.note)
-    proved, refusal, words, undecided = None, "", None, None
+    proved, refusal, words, undecided, by_ball = None, "", None, None, ""
     if certify:
         try:
             pairs = zip(sample.chunks, parts, strict=True)
@@ -247,7 +249,8 @@ def measure(
             found = [_certified(subject, chunk, threats, part.attacked, work) for chunk, part in pairs]
             proved = torch.cat([part.proved for part in found], 1).cpu()
             undecided = _undecided(threats, sample, torch.cat([part.attacked for part in parts], 1) & ~proved)
-            words = Certificates(proved, torch.cat([part.method for part in found], 1).cpu()).words()
+            whole = Certificates(proved, torch.cat([part.method for part in found], 1).cpu())
+            words, by_ball = whole.words(), whole.by_ball()
         except NoIntervalRule as error:
             refusal = str(error)
     weight = torch.cat([chunk.weight for chunk in sample.chunks if chunk.weight is not None])
@@ -264,6 +267,7 @@ def measure(
         struck=_summed(parts),
         shown=tuple(pair for part in parts for pair in part.shown)[:SHOWN],
         undecided=undecided,
+        proved_by=by_ball,
         remarks=tuple(dict.fromkeys(remark for part in parts for remark in part.remarks))
         + ((TABLE,) if features is not None else ()),
     )

@@ -231,6 +231,11 @@ def _finding(
             *([f"not certified: {curves.uncertified}"] if curves.uncertified else []),
             *curves.remarks,
             *_undecided(curves, right),
+            *(
+                [f"examples proved right in each ball, by the bound: {curves.proved_by}"]
+                if curves.proved_by
+                else []
+            ),
             *_by_attack(curves, right),
         ),
     )

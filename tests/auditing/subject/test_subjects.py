@@ -313,7 +313,7 @@ REFUSED = {
     "unknown class": (nn.Linear(4, 3), (X, WORDS), {"class_names": ("a", "b", "c")},
         "y of the held-out data must name a class of a, b, c: got 'cat'"),
     "names": (nn.Linear(4, 3), (X, Y), {"class_names": ("a", "b")},
-        "class_names must name each of the 3 classes: got 2"),
+        "class_names must name each of the 3 classes: got 2 (a, b)"),
     "text inputs": (nn.Linear(4, 3), (WORDS, Y), {},
         "x of the held-out data must be numbers: got an array of type <U3"),
     "task": (nn.Linear(4, 3), (X, Y), {"task": "regression"},

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
+from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from margin.core.tasks import CLASSES
@@ -113,13 +114,19 @@ class Forward(Follows):
         return torch.func.jvp(self.layer, (x,), (x * x,))[1]
 
 
+class Dual(Follows):
+    def forward(self, x: Tensor) -> Tensor:
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(self.layer(forward_ad.make_dual(x, x * x))).tangent
+
+
 class Saved(Follows):
     def forward(self, x: Tensor) -> Tensor:
         return checkpoint(lambda y: self.layer(y).tanh(), x, use_reentrant=False)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # torch's own
-@pytest.mark.parametrize("kind", [Follows, Energy, Mapped, Forward, Saved])
+@pytest.mark.parametrize("kind", [Follows, Energy, Mapped, Forward, Dual, Saved])
 def test_models_that_differentiate_by_themselves_are_followed(kind: Callable[[], nn.Module]) -> None:
     """The weights' own gradient would be missing, were every backward pass one by the input alone."""
     torch.manual_seed(0)

@@ -300,7 +300,8 @@ def _check_names(names: Sequence[str], task: Task, outputs: Tensor) -> None:
     count = 2 if task.name in SINGLE else outputs.shape[-1]
     if len(names) != count:
         kind = "labels" if task.name == MULTILABEL.name else "classes"
-        raise ValueError(f"class_names must name each of the {count} {kind}: got {len(names)}")
+        told = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
+        raise ValueError(f"class_names must name each of the {count} {kind}: got {len(names)} ({told})")
 
 
 def _domain(domain: Domain | tuple[float | int, float | int] | None, test: Sequence[Batch]) -> Domain | None:

@@ -70,6 +70,11 @@ class Certificates:
         counts = [(name, int((self.method == i).sum())) for i, name in enumerate(METHODS)]
         return ", ".join(f"{name}: {count}" for name, count in counts if count)
 
+    def by_ball(self) -> str:
+        """How many proofs each method gave in each ball: "intervals 31/19, CROWN 0/8"."""
+        counts = [(name, (self.method == i).sum(1)) for i, name in enumerate(METHODS)]
+        return ", ".join(f"{name} {'/'.join(map(str, n.tolist()))}" for name, n in counts if bool(n.any()))
+
 
 # Eight parameters: what is certified, and what it may cost.
 @torch.no_grad()
