@@ -56,7 +56,7 @@ def main(out: Path) -> None:
         areas = gallery.areas()
         with ProcessPoolExecutor(2, get_context("spawn")) as pool:  # a thread each
             theory = pool.submit(theorems.write, source / "theorems", list(tables.claims()))
-            drawn = [pool.submit(tutorials.write, source / "tutorials", name) for name in tutorials.NAMES]
+            drawn = [pool.submit(tutorials.write, source / "tutorials")]
             drawn += [pool.submit(gallery.write, source / "models", area, pages) for area in areas]
             names = reference.write(source / "reference")
             chapters = theory.result()

@@ -96,11 +96,11 @@ def cost(done: Run) -> str:
 
 def asked(entry: Entry, done: Run, chapters: dict[str, str]) -> str:
     """The claims about this kind of model, each with its page."""
-    subject = subject_of_run(done)
+    subject, known = subject_of_run(done), {}
     own = [
         claim.name
         for claim in claims().values()
-        if any(need.model or need.of == "model" for need in claim.needs) and not claim.refusal(subject)
+        if any(need.model or need.of == "model" for need in claim.needs) and not claim.refusal(subject, known)
     ]
     if not own:
         return ""

@@ -1,4 +1,4 @@
-"""The tutorials: notebooks of docs/tutorials, executed once, as pages with what their cells showed."""
+"""The tutorials: notebooks of docs/tutorials, executed by one kernel, as pages with what they showed."""
 
 import os
 import re
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from jupyter_client import AsyncKernelManager
+from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
 
 HERE = Path(__file__).parent / "tutorials"
@@ -17,29 +19,45 @@ SECONDS = 300
 """A cell may take at most."""
 
 
-def write(folder: Path, name: str) -> None:
-    """Execute a notebook in an empty directory, and write its page; an error in a cell ends the build.
+FORGET = "%reset -f\nimport os; os.chdir({room!r}); del os"
+"""What is run before a notebook, as its first cell: of the one before nothing is left."""
+
+
+def write(folder: Path) -> None:
+    """Execute the notebooks, each in an empty directory and namespace, and write their pages.
+
+    One kernel serves them all: what they import is imported once. An error in a cell ends the build.
 
     Args:
-        folder: Where the page is written.
-        name: One of :data:`NAMES`.
+        folder: Where the pages are written.
     """
-    notebook = nbformat.read(HERE / f"{name}.ipynb", as_version=4)
+    folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as room:
-        client = NotebookClient(
-            notebook,
-            timeout=SECONDS,
-            resources={"metadata": {"path": room}},
-            coalesce_streams=True,
-            extra_arguments=["--log-level=ERROR"],  # it warns of TCP, which stays on this machine
-        )
-        client.execute(env={**os.environ, "OMP_NUM_THREADS": "1", "IPYTHONDIR": room})
-    parts = [part(cell) for cell in notebook.cells]
+        kernel = AsyncKernelManager(kernel_name="python3")
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "IPYTHONDIR": room}
+        quiet = ["--log-level=ERROR"]  # it warns of TCP, which stays on this machine
+        run_sync(kernel.start_kernel)(extra_arguments=quiet, env=environment, cwd=room)
+        try:
+            for name in NAMES:
+                own = Path(room) / name
+                own.mkdir()
+                (folder / f"{name}.md").write_text(page(name, kernel, own))
+        finally:
+            run_sync(kernel.shutdown_kernel)(now=True)
+
+
+def page(name: str, kernel: AsyncKernelManager, room: Path) -> str:
+    """The page of a notebook that a kernel executes in a directory, as Markdown of MyST."""
+    notebook = nbformat.read(HERE / f"{name}.ipynb", as_version=4)
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(FORGET.format(room=str(room))))
+    client = NotebookClient(notebook, km=kernel, timeout=SECONDS, coalesce_streams=True)
+    client.execute()
+    client.kc.stop_channels()
+    parts = [part(cell) for cell in notebook.cells[1:]]
     parts.insert(
         1, f"{{download}}`The notebook <{name}.ipynb>` of this page, whose cells ran when it was built."
     )
-    folder.mkdir(exist_ok=True)
-    (folder / f"{name}.md").write_text("\n\n".join(parts) + "\n")
+    return "\n\n".join(parts) + "\n"
 
 
 def part(cell: Any) -> str:

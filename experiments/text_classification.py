@@ -3,17 +3,19 @@
 TREC has an official test part of 500; MR has none, and is cut in ten folds of which the first --folds are
 tested on. The text CNN begins with drawn vectors, and with those of GloVe where --glove names a file (word
 vectors as text, or .npy with its words in the .txt beside). Beside it stand a bag of words, an LSTM, and
-scikit-learn's logistic regression of TF-IDF.
+scikit-learn's logistic regression of TF-IDF. What a fold gave is kept in --kept, and not trained again.
 """
 
 import argparse
 import gzip
+import json
 import os
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import torch
+from scipy.stats import t as student
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -78,19 +80,25 @@ def main() -> None:
     parser.add_argument("--folds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--glove", default="")
+    parser.add_argument("--kept", type=Path, default=Path("build/text_classification.json"))
     arguments = parser.parse_args()
+    arguments.kept.parent.mkdir(parents=True, exist_ok=True)
+    kept = json.loads(arguments.kept.read_text()) if arguments.kept.exists() else {}
     figures, tested = [], len(parts_of(arguments.data, 0)[3])
     for model in ("TF-IDF, logistic regression", *MODELS):
         if "GloVe" in model and not arguments.glove:
             continue
         alone = model.startswith("TF-IDF") and arguments.data == "trec"
-        found = [
-            100 * accuracy(arguments.data, model, fold, arguments.glove, arguments.epochs)
-            for fold in range(1 if alone else arguments.folds)
-        ]
+        found = []
+        for fold in range(1 if alone else arguments.folds):
+            case = f"{arguments.data}, {model}, fold {fold}, {arguments.epochs} epochs"
+            if case not in kept:
+                kept[case] = 100 * accuracy(arguments.data, model, fold, arguments.glove, arguments.epochs)
+                arguments.kept.write_text(json.dumps(kept, indent=1))
+            found.append(kept[case])
         mean = float(np.mean(found))
-        if len(found) > 1:  # over the runs: Student's t of two degrees, or many
-            half = (4.303 if len(found) == 3 else 1.96) * float(np.std(found, ddof=1)) / len(found) ** 0.5
+        if len(found) > 1:  # over the runs; training parts of folds overlap, which this leaves out
+            half = student.ppf(0.975, len(found) - 1) * float(np.std(found, ddof=1)) / len(found) ** 0.5
         else:  # over the texts of the test part
             half = 1.96 * (mean * (100 - mean) / tested) ** 0.5
         figures.append(

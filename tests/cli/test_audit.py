@@ -180,7 +180,7 @@ BAD = {
     ),
     "another range": (
         {"x": np.full((9, 4), 255, np.float32), "y": np.arange(9) % 3}, ("--domain", "[0,1]"),
-        "inputs must lie in the domain: held-out example 0 has 255",
+        "inputs must lie in the domain: held-out example 0 has 255, outside [0, 1]; all span [255, 255]",
     ),
     "more classes": (
         {"x": np.zeros((9, 4), np.float32), "y": np.arange(9) % 4}, (),

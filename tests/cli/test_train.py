@@ -171,7 +171,7 @@ def test_a_rule_takes_the_place_of_the_step(here: Path) -> None:
         ),
         (
             ("train", "mlp", "two-moons", "--rule", "pgd", "--rule.eps", "0.1"),
-            "needs domain",
+            "needs the domain in which an input may lie, and these data state none",
         ),
         (("train", "--resume", "nowhere"), "nowhere is no run"),
         (("train", "--rule"), "--rule needs a value"),

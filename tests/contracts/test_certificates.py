@@ -20,8 +20,8 @@ from smaller import SMALLER
 
 EPS = 1e-3
 POINTS = 20
-GRAPHS = r"layer '[\w.]+' \(\w+\): is_inference"  # of sparse matrices
-STEPS = "_pack_padded_sequence"
+GRAPHS = r"layer '[\w.]+' \(\w+\): is_inference \(.*sparse matrix of a graph"
+STEPS = r"_pack_padded_sequence \(the steps of sequences of several lengths"
 
 REFUSED = {
     "bayes/gp:classes": r"the model itself \(GaussianProcessClassifier\): linalg_solve_triangular",

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from margin.engine.loop import State, fit
+from margin.engine.parallel import processes
 from margin.engine.parallel.processes import ENVIRONMENT
 from margin.nn.preprocessed import Preprocessed
 
@@ -99,6 +100,7 @@ def test_what_layers_draw_is_not_what_the_step_draws() -> None:
 FAULTS = """
 import resource, torch
 from margin.engine.loop import State, fit
+from margin.engine.parallel import processes
 from margin.engine.parallel.processes import kept_memory
 
 def faults():
@@ -128,3 +130,21 @@ def test_the_memory_of_a_step_serves_the_next(chosen: dict[str, str]) -> None:
     outside, inside = map(float, done.stdout.split())
     assert outside >= 0.9
     assert inside >= 0.9 if chosen else inside <= 0.5  # what the environment says is left as it is
+
+
+def test_what_keeps_memory_leaves_large_blocks_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An attack within an audit's question of a large model would keep what each of its passes holds."""
+    asked: list[tuple[int, int]] = []
+
+    def tune(option: int, value: int) -> int:
+        asked.append((option, value))
+        return 1
+
+    monkeypatch.setattr(processes, "_of_c", lambda name: tune if name == "mallopt" else None)
+    for name in ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
+    with processes.large_blocks_given_back(), processes.kept_memory():
+        assert asked == [(processes.MMAP_THRESHOLD, processes.LARGE_BLOCK)]
+    assert len(asked) == 2
+    with processes.kept_memory():
+        assert len(asked) == 4

@@ -11,6 +11,7 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch, Domain
 from margin.engine.loop import risk
 from margin.robust import certified_accuracy
+from margin.robust.certificates import certify
 from margin.robust.certified_accuracy import (
     l1_sandwich,
     l2_certificate,
@@ -59,6 +60,17 @@ def test_tightened_layers_certify_more(ask):
     assert (
         torch.equal(linf_sandwich(subject(), shares=SHARES, limit=60).low, plain.low) or ask is l2_certificate
     )
+
+
+@pytest.mark.parametrize("ask", [linf_certificate, l2_certificate])
+@pytest.mark.parametrize(("options", "count"), [({}, 4), ({"ascents": 2}, 2), ({"ascents": 0}, 0)])
+def test_moved_slopes_are_asked_of_four_examples_and_named(ask, options, count, monkeypatch):
+    """A bound that proves all that it is asked stands in for them: its proofs are counted, and no others."""
+    monkeypatch.setattr(certify, "alpha_crown_margins", lambda model, ball, *given, **work: torch.ones(1, 3))
+    finding = ask(subject(), shares=(0.02, 0.1), limit=60, **options)
+    (evidence,) = (premise.evidence for premise in finding.premises if "proofs" in premise.evidence)
+    assert ("alpha-CROWN" in evidence) == (count > 0)
+    assert count == 0 or f"alpha-CROWN: {count}" in evidence
 
 
 def test_bounds_are_sound_and_a_wrong_one_is_seen(monkeypatch):

@@ -132,7 +132,7 @@ def test_an_unknown_layer_is_named_and_the_attack_still_measured(trained):
 
 
 def test_an_example_that_is_certified_and_broken_is_a_failure(trained, monkeypatch):
-    def wrong(model, x, labels, threats, classes, hopeful, units):
+    def wrong(model, x, labels, threats, classes, hopeful, **work):
         every = torch.zeros(len(threats), len(x), dtype=torch.long)
         return Certificates(every >= 0, every)
 

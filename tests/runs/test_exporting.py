@@ -29,7 +29,8 @@ from margin.testing import tiny_data
 from smaller import SMALLER
 
 SIZES = (1, 7)
-ENTRIES = pytest.mark.parametrize("entry", models().values(), ids=lambda entry: entry.name)
+ENTRIES = pytest.mark.parametrize("entry", models().values(), ids=lambda entry: entry.name, scope="module")
+"""Of the module, so that what asks the same entry comes in a row, and its run is trained once."""
 
 
 ThreeSteps = Callable[..., tuple[Run, torch.Tensor]]

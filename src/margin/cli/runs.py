@@ -103,7 +103,7 @@ def drawn(options: dict[str, Any]) -> Output:
     if path is not None:
         return Output(
             {"samples": len(found.values), "out": str(found.write(path))},
-            f"{len(found.values)} samples in {path}",
+            f"{len(found.values)} sample{'s' * (len(found.values) != 1)} in {path}",
         )
     if found.texts:
         return Output(list(found.texts), found.text)

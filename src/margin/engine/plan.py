@@ -452,6 +452,11 @@ def _step(
     offered = {**given, "objective": objective, "descend": descend}
     if "teacher" in data_parameters(factory) and not given["teacher"]:
         raise ValueError(f"{what} learns from a trained model: give --teacher RUN")
+    if "domain" in data_parameters(factory) and given["domain"] is None:
+        raise ValueError(
+            f"{what} needs the domain in which an input may lie, and these data state none: of a table or an "
+            "array give its ends, as --data.domain=-4,4"
+        )
     if training.teacher and "teacher" not in data_parameters(factory):
         raise ValueError(f"{what} has no teacher: leave out --teacher, or choose --rule distillation")
     step: Step = call_with(factory, offered, arguments["step"], what)

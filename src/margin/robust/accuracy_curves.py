@@ -200,6 +200,7 @@ def box_of(subject: Subject) -> tuple[Domain, Features | None]:
     return Domain(low, high + alone), replace(found, fixed=found.fixed | alone.cpu())
 
 
+# Eight parameters: what is measured, and what it may cost.
 def measure(
     subject: Subject,
     norm: Norm,
@@ -209,6 +210,7 @@ def measure(
     budget: Budget | None = None,
     certify: bool = False,
     units: int = 0,
+    ascents: int = 0,
 ) -> Curves:
     """Attack and certify the test examples over growing balls; leaves no trace in the model.
 
@@ -220,6 +222,7 @@ def measure(
         budget: Of the ensemble of attacks, beside the one step; None leaves it out.
         certify: Whether certificates are asked for.
         units: Units of a layer at most that these tighten one by one, of examples that no attack broke.
+        ascents: Of these examples, at most so many whose linear bounds gradients move; see :func:`certified`.
 
     Raises:
         ValueError: The subject has no domain, the shares do not grow, or limit is not positive.
@@ -240,7 +243,8 @@ def measure(
     if certify:
         try:
             pairs = zip(sample.chunks, parts, strict=True)
-            found = [_certified(subject, chunk, threats, part.attacked, units) for chunk, part in pairs]
+            work = {"units": units, "ascents": ascents}
+            found = [_certified(subject, chunk, threats, part.attacked, work) for chunk, part in pairs]
             proved = torch.cat([part.proved for part in found], 1).cpu()
             undecided = _undecided(threats, sample, torch.cat([part.attacked for part in parts], 1) & ~proved)
             words = Certificates(proved, torch.cat([part.method for part in found], 1).cpu()).words()
@@ -389,7 +393,7 @@ def _wrong(subject: Subject, outputs: Tensor, batch: Batch) -> Tensor:
 
 
 def _certified(
-    subject: Subject, batch: Batch, threats: Sequence[Threat], attacked: Tensor, units: int
+    subject: Subject, batch: Batch, threats: Sequence[Threat], attacked: Tensor, work: Mapping[str, int]
 ) -> Certificates:
     """Whether each example is right everywhere in each ball, and by which bound."""
     labels, classes = labels_of(batch), subject.task.classes
@@ -399,7 +403,7 @@ def _certified(
     corner = stepped(x, torch.ones_like(x), threats[-1])
     for points in (x, corner):
         check_copy(subject.model, points, classes)
-    return certified(subject.model, x, labels, threats, classes, hopeful=attacked, units=units)
+    return certified(subject.model, x, labels, threats, classes, hopeful=attacked, **work)
 
 
 def _premises(subject: Subject, parts: Sequence[_Part], methods: str | None) -> tuple[Premise, ...]:

@@ -27,6 +27,9 @@ from margin.robust.certificates.lipschitz import lipschitz_margins
 from margin.robust.sandwich import SHARES, between, light, linf_sandwich
 
 FEW = 32
+ASCENTS = 4
+"""Examples at most whose linear bounds gradients raise: each costs as much as the others together."""
+
 L1_LIMIT = 128
 L1_SHARES = (0.0, 0.0005, 0.001, 0.005, 0.01, 0.05)
 """Of the sum of all sides, of which one side is 1.6 % in an image of 8 x 8."""
@@ -50,7 +53,12 @@ BOUNDS: dict[str, Bound] = {
 
 
 def linf_certificate(
-    subject: Subject, *, shares: tuple[float, ...] = SHARES, limit: int = FEW, units: int = UNITS
+    subject: Subject,
+    *,
+    shares: tuple[float, ...] = SHARES,
+    limit: int = FEW,
+    units: int = UNITS,
+    ascents: int = ASCENTS,
 ) -> Finding:
     """The accuracy under l-infinity attacks, with the best certified accuracy as its promised lower bound.
 
@@ -59,6 +67,7 @@ def linf_certificate(
         shares: Radii as shares of the domain's longest side, growing, >= 0.
         limit: Examples at most, drawn at random from a fixed seed.
         units: Units of a layer at most whose bounds are tightened one by one.
+        ascents: Examples at most, of those that this leaves open, whose bounds gradients raise (alpha-CROWN).
 
     Returns:
         The share still right, one element for each radius.
@@ -68,11 +77,16 @@ def linf_certificate(
 
     Reference: Zhang et al. (2018), Theorem 3.2; Madry et al. (2018), Equation 2.1.
     """
-    return linf_sandwich(subject, shares=shares, limit=limit, units=units)
+    return linf_sandwich(subject, shares=shares, limit=limit, units=units, ascents=ascents)
 
 
 def l2_certificate(
-    subject: Subject, *, shares: tuple[float, ...] = SHARES, limit: int = FEW, units: int = UNITS
+    subject: Subject,
+    *,
+    shares: tuple[float, ...] = SHARES,
+    limit: int = FEW,
+    units: int = UNITS,
+    ascents: int = ASCENTS,
 ) -> Finding:
     """The accuracy under attacks of Euclidean length eps, with the best certified accuracy below it.
 
@@ -81,6 +95,7 @@ def l2_certificate(
         shares: Radii as shares of the domain's diagonal, growing, >= 0.
         limit: Examples at most, drawn at random from a fixed seed.
         units: Units of a layer at most whose bounds are tightened one by one.
+        ascents: Examples at most, of those that this leaves open, whose bounds gradients raise (alpha-CROWN).
 
     Returns:
         The share still right, one element for each radius.
@@ -90,7 +105,7 @@ def l2_certificate(
 
     Reference: Zhang et al. (2018), Theorem 3.2; Madry et al. (2018), Section 2.1.
     """
-    return _bracketed(subject, "l2", "a Euclidean length of eps", shares, limit, units)
+    return _bracketed(subject, "l2", "a Euclidean length of eps", shares, limit, units, ascents)
 
 
 def l1_sandwich(
@@ -118,11 +133,17 @@ def l1_sandwich(
     return _bracketed(subject, "l1", "changes that sum to eps", shares, limit, units)
 
 
-# Six parameters: the norm in letters and in words, and the options of the claims.
+# Seven parameters: the norm in letters and in words, and the options of the claims.
 def _bracketed(
-    subject: Subject, norm: Norm, moved: str, shares: tuple[float, ...], limit: int, units: int
+    subject: Subject,
+    norm: Norm,
+    moved: str,
+    shares: tuple[float, ...],
+    limit: int,
+    units: int,
+    ascents: int = 0,
 ) -> Finding:
-    curves = measure(subject, norm, shares, limit, budget=light(), certify=True, units=units)
+    curves = measure(subject, norm, shares, limit, budget=light(), certify=True, units=units, ascents=ascents)
     statement = (
         f"Of {curves.note}, the share still classified right when an input may move by {moved}: "
         "attacks show at most this share, linear bounds (CROWN) certify the promised one"

@@ -37,6 +37,7 @@ def linf_sandwich(
     steps: int = STEPS,
     restarts: int = 1,
     units: int = 0,
+    ascents: int = 0,
 ) -> Finding:
     """The accuracy under l-infinity attacks, with the certified accuracy as its promised lower bound.
 
@@ -56,6 +57,7 @@ def linf_sandwich(
         steps: Steps of one ascent of APGD.
         restarts: Ascents of APGD on the cross-entropy of an example in a ball.
         units: Units of a layer at most whose bounds the certificate tightens one by one; 0 for none.
+        ascents: Examples at most, of those that this leaves open, whose bounds gradients raise (alpha-CROWN).
 
     Returns:
         The share still right, one element for each radius.
@@ -74,6 +76,7 @@ def linf_sandwich(
         budget=light(steps, restarts),
         certify=True,
         units=units,
+        ascents=ascents,
     )
     statement = (
         f"Of {curves.note}, the share still classified right when every coordinate may move by eps: "

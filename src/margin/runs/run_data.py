@@ -4,12 +4,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
 from margin.core.catalog import Entry, completed, resolve, sources
 from margin.data.examples import Data, held_out_part
 from margin.data.open import open_data
 from margin.data.source import Source
-from margin.engine.build import BUILDER, names_run
-from margin.engine.runs import Run, run_at
+from margin.engine.build import BUILDER, build, names_run
+from margin.engine.runs import Run, load, run_at
+from margin.nn.preprocessed import core_of
 
 
 def reopen_data(record: Mapping[str, Any], data: Any = None) -> Data:
@@ -119,3 +123,59 @@ def like_the_run(entry: Entry, given: Mapping[str, Any], path: str) -> dict[str,
     defaults = completed(resolve(entry.build), {})
     own = {name: value for name, value in given.items() if value != defaults.get(name)}
     return {**{name: value for name, value in recipe["options"].items() if name in defaults}, **own}
+
+
+TOKENS = {"vocab_size": "vocabulary", "source_vocab_size": "source_vocabulary"}
+"""What of a spec counts tokens, and where the encoding of the data has them in order."""
+
+
+def tensors_of_run(
+    model: nn.Module, run: Run, record: Mapping[str, Any]
+) -> tuple[dict[str, Tensor], list[str]]:
+    """The tensors of a run for a model that may be of other tokens: a row of a token goes over by the token.
+
+    By its number alone a row would become that of another token wherever two vocabularies are equally large.
+
+    Args:
+        model: As it was drawn; a token that the run does not know keeps its row.
+        run: The run.
+        record: Of the training that is about to begin.
+
+    Returns:
+        The tensors, and what is said of them.
+    """
+    found, own = core_of(load(run)).state_dict(), model.state_dict()
+    said: list[str] = []
+    recipe, ours, theirs = record["recipe"], record["data"]["encoding"], run.record["data"]["encoding"]
+    if record.get("own"):
+        return found, said
+    for count, where in TOKENS.items():
+        before, after = list(theirs.get(where, ())), list(ours.get(where, ()))
+        if count not in recipe["spec"] or not before or before == after:
+            continue
+        at = {token: row for row, token in enumerate(before)}
+        to = torch.tensor([row for row, token in enumerate(after) if token in at], dtype=torch.int64)
+        of = torch.tensor([at[token] for token in after if token in at], dtype=torch.int64)
+        names = [name for name in _following(recipe, count) if len(found.get(name, ())) == len(before)]
+        for name in names:
+            tensor = found.pop(name)
+            if len(to) and tensor.shape[1:] == own[name].shape[1:]:
+                found[name] = own[name].index_copy(0, to, tensor[of].to(own[name]))
+        if names:
+            said.append(
+                f"the {len(before):,} tokens of the run are others than the {len(after):,} of the data: "
+                f"{', '.join(names)} have the values of the {len(to):,} that both know, the rest as drawn; "
+                f"--data.tokenizer {run.path} reads texts as the run does"
+            )
+    return found, said
+
+
+def _following(recipe: Mapping[str, Any], count: str) -> list[str]:
+    """The names of the tensors whose first size is a number of the spec: it changes with that number."""
+    shapes = []
+    for more in (0, 1):
+        spec = {**recipe["spec"], count: recipe["spec"][count] + more}
+        with torch.device("meta"):
+            state = build({**recipe, "spec": spec}).state_dict()
+        shapes.append({name: tensor.shape[:1] for name, tensor in state.items()})
+    return [name for name, size in shapes[0].items() if size != shapes[1][name]]

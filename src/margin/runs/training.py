@@ -66,8 +66,8 @@ from margin.engine.transfer import (
     with_options,
     with_vectors,
 )
-from margin.nn.preprocessed import core_of, device_of
-from margin.runs.run_data import check_base, like_the_run, reopen_data
+from margin.nn.preprocessed import device_of
+from margin.runs.run_data import check_base, like_the_run, reopen_data, tensors_of_run
 from margin.runs.user_models import (
     Chosen,
     check_outputs,
@@ -159,8 +159,7 @@ def begin(
     record = record_of(entry, data, {**arguments, "options": options, "step": step}, training, chosen.own)
     check_base(record)
     notes: list[str] = [*typed, *said, *scaled]
-    words = tuple(data.encoding.get("vocabulary", ()))
-    take = partial(taken_over, training=training, found=found, words=words)
+    take = partial(taken_over, training=training, record=record, found=found)
     state = bare_state(entry, record, data, training, partial(take, notes=notes), made_by(chosen.handed))
     makers = optimizer_makers(entry, state, training)
     notes += getattr(state.core, "notes", ())  # what a model found out from the data
@@ -212,8 +211,8 @@ def taken_over(
     model: nn.Module,
     training: Training,
     notes: list[str],
+    record: Mapping[str, Any],
     found: Pretrained | None = None,
-    words: Sequence[str] = (),
 ) -> None:
     """Give a model the weights of the run, or of the file, that it begins with, and say what was taken.
 
@@ -221,13 +220,14 @@ def taken_over(
         model: Changed in place.
         training: Whose ``init_from`` names the weights.
         notes: What is said is added.
+        record: Of the training, with the recipe of the model and the tokens of the data.
         found: The weights by the model's names, where they are another library's.
-        words: The tokens of the data, of which a file of word vectors has some.
     """
     if not training.init_from:
         return
     path = training.init_from
     if is_vectors(path):
+        words = tuple(record["data"]["encoding"].get("vocabulary", ()))
         name, count = with_vectors(model, Path(path), words)
         notes.append(f"{count:,} of {len(words):,} rows of {name} begin with the vectors of {path}")
         return
@@ -239,7 +239,9 @@ def taken_over(
         notes.extend([told] if told else [])
         taken = transfer(model, source)
     else:
-        taken = transfer(model, core_of(load(run_at(path, "init_from"))).state_dict())
+        tensors, said = tensors_of_run(model, run_at(path, "init_from"), record)
+        notes.extend(said)
+        taken = transfer(model, tensors)
     if training.init and not taken.left:
         raise ValueError(f"every tensor begins with the values of {path}: leave out --init")
     left = f"; as drawn: {', '.join(taken.left)}" if taken.left else ""
@@ -281,8 +283,7 @@ def _reopened(run: Run, data: Any, training: Training) -> Job:
     change: Callable[[nn.Module], object] = lambda model: None
     if not run.begun:
         found = pretrained(entry, _weights(training), opened.spec)
-        words = tuple(opened.encoding.get("vocabulary", ()))
-        change = partial(taken_over, training=training, notes=notes, found=found, words=words)
+        change = partial(taken_over, training=training, notes=notes, record=record, found=found)
     make = made_by(run.handed) if isinstance(run.handed, nn.Module) else partial(rebuilt, run)
     state = initial_state(entry, record, opened, training, change, make)
     plan = plan_of(entry, opened, arguments, training, state)

@@ -216,6 +216,15 @@ def test_the_page_says_everything_in_order(html):
     assert text.index("A statement.", text.index("Author 2000")) < text.index("All verdicts in one table")
 
 
+def test_a_remark_stands_once_beside_its_finding_and_once_in_the_table(audit, finding):
+    claim = Claim(name="a/claim", summary="Is it?", ask="", demo="", reference="")
+    told = replace(audit, answers=(Answer(claim, finding(remarks=("A remark to read.",)), "", 0.5),))
+    html = page(told)
+    article = html[html.index('<article id="a/claim"') :]
+    assert article[: article.index("</article>")].count("A remark to read.") == 1
+    assert html.count("A remark to read.") == 2
+
+
 def test_the_fragment_for_a_notebook_is_well_formed(audit):
     html = audit._repr_html_()
     parser = checked(html)

@@ -326,7 +326,8 @@ REFUSED = {
     "infinite target": (Squeezed(), (X, changed(X[:, 0], 4, float("inf"))), {},
         "targets must be finite: held-out example 4 has inf"),
     "outside": (nn.Linear(4, 3), (changed(X, (6, 2), 44.0), Y), {"domain": (-9, 9)},
-        "inputs must lie in the domain: held-out example 6 has 44"),
+        "inputs must lie in the domain: held-out example 6 has 44, outside [-9, 9]; "
+        f"all span [{X.min():.6g}, 44]"),
     "halfspace": (nn.Linear(4, 3), (X, Y % 2), {"task": "halfspace"},
         "task halfspace needs one number an example (N,) or (N, 1): the outputs are (N, 3)"),
 }  # fmt: skip

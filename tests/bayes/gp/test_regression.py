@@ -195,7 +195,7 @@ def test_a_factor_is_computed_anew_where_what_it_rests_on_has_changed() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"noise": 0.0}, "noise must be positive where it is learned: got 0"),
+        ({"noise": 0.0}, "where it is learned: got 0; --model.learn none keeps it"),
         ({"noise": -1.0, "learn": "none"}, "noise must be at least 0 and finite: got -1"),
         ({"lengthscale": 0.0}, "lengthscale must be positive and finite: got 0"),
         ({"restarts": -1}, "restarts must be at least 0: got -1"),

@@ -8,9 +8,10 @@ from torch import nn
 
 import margin
 from margin.bayes.mcmc.adaptation import Adaptation, first_step
-from margin.bayes.mcmc.chains import Point, point_at, transition
+from margin.bayes.mcmc.chains import Moved, Point, point_at, transition
 from margin.bayes.mcmc.learning import (
     STABLE,
+    _counted,
     curvature_of,
     energy_of,
     hamiltonian_sampling,
@@ -296,6 +297,15 @@ def test_a_chain_that_diverged_is_reported_and_not_averaged() -> None:
     model.divergent.fill_(20)
     with pytest.raises(ValueError, match="every chain diverged: no draw is of the posterior"):
         model(rows())
+
+
+def test_chains_that_all_diverge_are_given_up_with_what_helps() -> None:
+    model = ChainClassifier(lambda: nn.Linear(3, 2), 2, chains=2)
+    lost = Moved(None, torch.zeros(2), torch.ones(2, dtype=torch.bool), torch.ones(2))
+    for _ in range(9):
+        _counted(model, lost)
+    with pytest.raises(NonFiniteError, match=r"every chain diverged: .*--epochs.*--model\.prior-precision"):
+        _counted(model, lost)
 
 
 def test_an_energy_that_is_no_number_diverges_and_is_rejected() -> None:

@@ -128,3 +128,16 @@ def test_the_step_is_halved_where_few_steps_rose_or_nothing_was_gained_since_it_
     assert walk.reach.tolist() == [1.0, 2.0, 1.0, 2.0]
     assert walk.y[:, 0].tolist() == [1.0, 2.0, 1.0, 2.0]
     assert walk.rises.tolist() == [0.0] * 4 and torch.equal(walk.checked_loss, walk.top_loss)
+
+
+def test_a_walk_that_went_back_has_no_momentum_and_one_that_did_not_keeps_it():
+    """The last displacement of the first led away from where it stands: the second alone moves on by it."""
+    x = torch.zeros(2, 3)
+    threat = Threat(WIDE, 10.0)
+    walk = _Walk.begun(Batch((x,), torch.zeros(2).long()), x, torch.arange(2), threat)
+    walk.before, walk.y, walk.top = x + 1, x + 3, x + 5
+    walk.rises, walk.top_loss = torch.tensor([0.0, 4.0]).double(), torch.ones(2)
+    walk.top_gradient = walk.gradient = torch.zeros(2, 3)
+    walk.check(4)
+    walk.advance(threat, threat.around(x), first=False)
+    assert walk.y[:, 0].tolist() == [5.0, 3.0 + 0.25 * (3.0 - 1.0)]

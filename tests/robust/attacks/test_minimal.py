@@ -81,6 +81,27 @@ def test_the_nearest_point_met_is_kept() -> None:
     torch.testing.assert_close(walk.found().inputs, x + 1.1 * step)
 
 
+def test_a_step_leans_to_the_input_by_the_share_of_the_ways_to_the_plane(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From .9 times 1.05 of the way to the plane .055 are left, of the whole way 1: a = .055 / 1.055 < .1."""
+    model, batch = linear()
+    points = []
+    move = _Walk.move
+    monkeypatch.setattr(
+        _Walk, "move", lambda walk, rows, y, asked: points.append(y) or move(walk, rows, y, asked)
+    )
+    threat = Threat(WIDE, 100.0, "l2")
+    boundary_attack(model, batch, CLASSES, threat, steps=2)
+    delta = _Walk(model, batch, CLASSES, threat, 1, 4)
+    delta = delta.nearest(delta.live(), batch.inputs[0])
+    left = 1 - 0.9 * 1.05
+    a = left / (left + 1)
+    along = (1 - a) * (0.9 * 1.05 + 1.05 * left) + a * 1.05
+    torch.testing.assert_close(points[0], batch.inputs[0] + 1.05 * delta)
+    torch.testing.assert_close(points[1], batch.inputs[0] + along * delta, rtol=1e-9, atol=1e-9)
+
+
 def test_more_steps_come_nearer() -> None:
     model, batch = curved()
     few, many = (

@@ -9,7 +9,7 @@ from torch import nn
 from margin.core.tasks import CLASSES
 from margin.core.types import Batch, Domain
 from margin.robust.attacks.gradient import margin_loss, missed
-from margin.robust.attacks.square import bump, share_at, square
+from margin.robust.attacks.square import _moved_mass, bump, share_at, square
 from margin.robust.attacks.threat_models import Threat
 
 UNIT = Domain(torch.tensor(0.0), torch.tensor(1.0))
@@ -199,3 +199,27 @@ def test_bad_options_are_refused(queries, share):
         square(
             net(20), batch, margin_loss(CLASSES), Threat(UNIT, 0.1), seeded(), queries=queries, share=share
         )
+
+
+def test_a_proposal_of_equal_loss_is_kept():
+    """Else the last point asked about would differ from the first by one square of the last size alone."""
+    model = Remembers(nn.Sequential(nn.Flatten(), nn.Linear(64, 2)))
+    with torch.no_grad():
+        model.model[1].weight.zero_()
+        model.model[1].bias.copy_(torch.tensor([1.0, 0.0]))
+    batch = Batch((torch.full((1, 1, 8, 8), 0.5),), torch.tensor([0]))
+    square(model, batch, margin_loss(CLASSES), Threat(UNIT, 0.1), seeded(), queries=60)
+    side = round((share_at(59, 60, 0.8) * 64) ** 0.5)
+    assert (model.asked[-1] != model.asked[1]).sum() > 4 * max(side, 1) ** 2
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_moved_mass_fills_the_ball_whatever_the_channels(channels):
+    """What eps leaves over is divided among the channels: with too much the length would exceed eps."""
+    draws = torch.Generator().manual_seed(0)
+    delta = torch.randn(40, channels, 12, 12, generator=draws, dtype=torch.float64)
+    delta = 0.3 * delta / delta.flatten(1).norm(dim=1).reshape(-1, 1, 1, 1)
+    moved = _moved_mass(delta, 0.5, 0.1, draws)
+    torch.testing.assert_close(
+        moved.flatten(1).norm(dim=1), torch.full((40,), 0.5).double(), rtol=1e-9, atol=0
+    )

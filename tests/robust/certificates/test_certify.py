@@ -11,6 +11,7 @@ from margin.robust.attacks.threat_models import Threat
 from margin.robust.certificates import certify
 from margin.robust.certificates.certify import certified, certified_radii
 from margin.robust.certificates.intervals import margin_bounds
+from margin.robust.certificates.linear_bounds import alpha_crown_margins, crown_margins
 
 WIDE = Domain(torch.tensor(-50.0), torch.tensor(50.0))
 
@@ -92,6 +93,44 @@ def test_the_dearer_bounds_are_asked_of_hopeful_examples_alone(kind, monkeypatch
     assert torch.equal(some.method == kind, (every.method == kind) & hopeful)
     assert torch.equal(some.method, every.method.masked_fill(~hopeful & (every.method > 1), -1))
     assert (every.method == kind)[~hopeful].any()
+
+
+def test_moved_slopes_prove_more_of_the_few_that_lack_least(monkeypatch):
+    """What they prove holds at 500 corners of the ball; asked are at most so many, over both balls."""
+    monkeypatch.setattr(certify, "COLUMNS", 0)
+    monkeypatch.setattr(certify, "STEPS", 5)
+    asked = []
+
+    def counted(model, ball, *given, **work):
+        asked.append(ball.x[0])
+        return alpha_crown_margins(model, ball, *given, **work)
+
+    monkeypatch.setattr(certify, "alpha_crown_margins", counted)
+    net, x, y = network()
+    threats = balls("linf", 0.16, 0.17)
+    plain, found = certified(net, x, y, threats), certified(net, x, y, threats, ascents=8)
+    assert len(asked) == 8 and "alpha-CROWN" in found.words()
+    more = found.proved & ~plain.proved
+    assert (found.method[more] == 5).all() and (found.proved >= plain.proved).all() and more[0].any()
+    tight = crown_margins(net, certify.ball_of(x, threats[0]), y, units=certify.UNITS)
+    least = tight.scatter(1, y[:, None], torch.inf).amin(1).masked_fill(plain.proved[0], -torch.inf)
+    assert torch.equal(torch.stack(asked), x[least.argsort(descending=True)[:8]].double())
+    draws = torch.Generator().manual_seed(0)
+    for _ in range(500):
+        corner = x + threats[0].eps * (2 * torch.randint(2, x.shape, generator=draws) - 1)
+        with torch.no_grad():
+            assert (net(corner).argmax(1) == y)[found.proved[0]].all()
+
+
+def test_what_no_attack_left_is_not_asked_of_moved_slopes(monkeypatch):
+    monkeypatch.setattr(certify, "COLUMNS", 0)
+    monkeypatch.setattr(certify, "STEPS", 5)
+    net, x, y = network()
+    every = certified(net, x, y, balls("linf", 0.16), ascents=1)
+    assert (every.method == 5).any()
+    some = certified(net, x, y, balls("linf", 0.16), hopeful=every.method != 5, ascents=1)
+    assert not (some.method == 5)[every.method == 5].any()
+    assert not (certified(net, x, y, balls("linf", 0.16), ascents=1, units=0).method > 2).any()
 
 
 def test_what_is_not_proved_in_a_ball_is_not_tried_in_a_larger_one():

@@ -137,3 +137,27 @@ def test_a_function_without_a_constant_is_named():
     net = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2))
     with pytest.raises(NoIntervalRule, match="no Lipschitz constant is known of layer_norm"):
         lipschitz_margins(net, ball(torch.rand(2, 4), 0.1, "l2"), torch.tensor([0, 1]))
+
+
+@pytest.mark.parametrize(("norm", "moves"), [("linf", 1.0), ("l2", 2**0.5), ("l1", 2.0)])
+def test_a_value_that_two_windows_share_moves_both_maxima(norm, moves):
+    """Windows of 3 in steps of 2, the larger value of both raised by 1: both maxima rise by 1."""
+    net, x = nn.MaxPool1d(3, 2), torch.zeros(1, 1, 5).double()
+    x[..., 2] = 1.0
+    raised = x.clone()
+    raised[..., 2] += 1.0
+    assert torch.linalg.vector_norm(net(raised) - net(x), P[norm]) == pytest.approx(moves)
+    assert constant(net, (1, 5), norm) == pytest.approx(moves, rel=1e-6)
+
+
+def test_what_the_model_rounds_on_its_way_is_taken_off():
+    """Of .4 the model says 0: it is added to 2^24, where float32 has whole numbers alone, and back."""
+    net = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1), nn.Linear(1, 2))
+    with torch.no_grad():
+        for layer, bias in zip(net, (2.0**24, -(2.0**24), 0.0), strict=True):
+            layer.weight.fill_(1.0)
+            layer.bias.fill_(bias)
+        net[2].weight[1] = 0.0
+        x = torch.tensor([[0.4]])
+        assert float(net(x)[0, 0]) == 0.0
+    assert lipschitz_margins(net, ball(x, 1e-9, "l2"), torch.tensor([0]))[0, 1] <= 0

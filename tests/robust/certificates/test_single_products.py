@@ -223,3 +223,15 @@ def test_linear_bounds_of_convolutions_are_those_in_float64_less_their_rounding(
     assert (found < exact)[off].all()
     size = margin_bounds(copy.deepcopy(net).double(), at.low, at.high, labels).abs().max()
     assert (exact - found).max() <= 1e-4 * max(1.0, float(size))
+
+
+def test_a_slope_that_underflows_on_its_way_back_is_held():
+    """The slope 6e-26 times 1e-20 is 0 to float32, and of -1e37 the margin is -6e-9 all the same."""
+    net = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 2, bias=False))
+    with torch.no_grad():
+        net[0].weight.fill_(6e-26)
+        net[1].weight.copy_(torch.tensor([[1e-20], [0.0]]))
+        low, high = net(torch.tensor([[-1e37], [1e37]])).diff(dim=1).neg().flatten().tolist()
+    assert low == pytest.approx(-6e-9, rel=1e-5)
+    found = crown_margins(net, ball(torch.zeros(1, 1), 1e37), torch.tensor([0]))
+    assert found[0, 1] <= low < high

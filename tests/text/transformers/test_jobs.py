@@ -11,6 +11,7 @@ from margin.data.formats.text.tokenizers import Tokenizer
 from margin.engine.check_options import told_by
 from margin.engine.runs import load
 from margin.nn.preprocessed import core_of
+from margin.runs.run_data import tensors_of_run
 from margin.runs.sampling import sample
 
 WORDS = ["one", "two", "three", "four", "five", "six"]
@@ -117,3 +118,56 @@ def test_a_model_tells_a_text_only_where_it_reads_one_kind(tmp_path: Path) -> No
         ("text/bert:spans", str(book)),
     ):
         assert told_by(rows[entry], given) == given
+
+
+def swapped(first: Path, second: Path) -> None:
+    """Two texts of the same six words, each as often as another has: their numbers are in another order."""
+    first.write_text("".join(f"{word} " * (10 - k) for k, word in enumerate(WORDS)) * 6)
+    second.write_text("".join(f"{word} " * (k + 5) for k, word in enumerate(WORDS)) * 6)
+
+
+def test_a_token_keeps_its_vector_where_its_number_changes(tmp_path: Path) -> None:
+    """As many tokens in another order: by their numbers every word would begin with the vector of another."""
+    swapped(tmp_path / "a.txt", tmp_path / "b.txt")
+    options = {"level": "words", "time": 8}
+    first, second = (margin.open_source(f"text:{tmp_path}/{name}.txt", options) for name in "ab")
+    assert first.spec["vocab_size"] == second.spec["vocab_size"] == 6
+    assert first.spec["vocabulary"] != second.spec["vocabulary"]
+    for entry, own in (("gpt", {**SMALL, "readout": "own"}), ("lstm", {"hidden": 6, "embedding": 6})):
+        run = margin.train(entry, first, options=own, max_steps=3, out=tmp_path / entry)
+        begun = margin.train(
+            entry,
+            second,
+            options=own,
+            init_from=str(run.path),
+            max_steps=1,
+            lr=1e-12,
+            out=tmp_path / f"{entry} b",
+        )
+        one, other = (core_of(load(each)) for each in (run, begun))
+        there = [first.spec["vocabulary"].index(word) for word in second.spec["vocabulary"]]
+        for (name, old), new in zip(one.named_parameters(), other.parameters(), strict=True):
+            moved = name in ("embedding.weight", "head.weight", "head.bias")
+            torch.testing.assert_close(new, old[there] if moved else old, rtol=0, atol=1e-6, msg=name)
+
+
+def test_what_one_text_alone_knows_begins_as_drawn_and_it_is_said(tmp_path: Path) -> None:
+    swapped(tmp_path / "a.txt", tmp_path / "b.txt")
+    (tmp_path / "b.txt").write_text((tmp_path / "b.txt").read_text().replace("two", "zwei"))
+    options = {"level": "words", "time": 8}
+    first, second = (margin.open_source(f"text:{tmp_path}/{name}.txt", options) for name in "ab")
+    run = margin.train("gpt", first, options=SMALL, max_steps=3, out=tmp_path / "run")
+    given = {"options": SMALL, "max_steps": 1, "lr": 1e-12}
+    drawn = margin.train("gpt", second, out=tmp_path / "drawn", **given)
+    begun = margin.train("gpt", second, init_from=str(run.path), out=tmp_path / "begun", **given)
+    one, plain, other = (core_of(load(each)).embedding.weight for each in (run, drawn, begun))
+    for row, word in enumerate(second.spec["vocabulary"]):
+        known = word != "zwei"
+        wanted = one[first.spec["vocabulary"].index(word)] if known else plain[row]
+        torch.testing.assert_close(other[row], wanted, rtol=0, atol=1e-6)
+    _, said = tensors_of_run(core_of(load(drawn)), run, drawn.record)
+    assert said == [
+        "the 6 tokens of the run are others than the 6 of the data: embedding.weight, head.weight have the "
+        f"values of the 5 that both know, the rest as drawn; --data.tokenizer {run.path} reads texts as the "
+        "run does"
+    ]

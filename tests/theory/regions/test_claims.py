@@ -293,7 +293,7 @@ def test_of_a_network_of_many_kinks_fewer_segments_are_followed_and_it_is_said(m
     assert len(counts) == 4 and few.value.tolist() == [counts.mean().item(), counts.max().item()]
 
 
-def test_whether_it_applies_is_found_out_of_one_example_in_the_models_own_type(monkeypatch):
+def test_whether_it_applies_is_found_out_once_of_one_example_in_the_models_own_type(monkeypatch):
     """Two in float64 took 2 GiB of a segmentation of 512 x 512 pixels."""
     seen = []
 
@@ -308,7 +308,10 @@ def test_whether_it_applies_is_found_out_of_one_example_in_the_models_own_type(m
     x = asked.test[0].inputs[0]
     before = x.clone()
     assert is_piecewise_linear(asked) and can_be_followed(asked)
-    assert seen == [(torch.float32, 1, torch.float32)] * 2
+    assert seen == [(torch.float32, 1, torch.float32)]  # once for both
+    with torch.no_grad():
+        asked.model[1].weight += 1
+    assert can_be_followed(asked) and len(seen) == 2  # of other weights anew
     assert torch.equal(x, before)  # a rectifier that is first overwrites nothing
 
 

@@ -15,7 +15,7 @@ from margin.engine.evaluation import capture
 from margin.engine.loop import risk
 from margin.feedforward.mlp.model import MLP, MLPRegressor
 from margin.nn.preprocessed import Preprocessed
-from margin.theory.signal.chain import NotAChainError, chain_of, probe
+from margin.theory.signal.chain import NotAChainError, chain_in, chain_of, probe
 from margin.vision.convnets.lenet5 import LeNet5
 
 X = (torch.linspace(-1, 1, 12).reshape(3, 4),)
@@ -47,6 +47,43 @@ def test_activations_in_place_stand_in_a_chain():
 def test_a_convolutional_model_that_resizes_its_images_is_a_chain():
     found = chain_of(LeNet5(1, 10), (torch.rand(2, 1, 8, 8),))
     assert [stage.units for stage in found] == [6, 16, 120, 84, 10]
+
+
+PASSES = []
+
+
+class Counting(nn.Sequential):
+    def forward(self, x):
+        PASSES.append(len(x))  # an attribute of the model would be as before after each
+        return super().forward(x)
+
+
+def test_a_subject_is_followed_once_until_its_weights_change():
+    PASSES.clear()
+    model = Counting(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 2))
+    subject = Subject(
+        model=model, test=[Batch(X, torch.arange(3) % 2)], task=CLASSES, objective=risk(CLASSES)
+    )
+    assert names(chain_in(subject)) == names(chain_of(model, X)) == names(chain_in(subject))
+    assert PASSES == [2, 3]
+    with torch.no_grad():
+        model[2].weight.mul_(2)
+    assert chain_in(subject)[1].layer is model[2]
+    assert PASSES == [2, 3, 2]
+
+
+def test_a_subject_that_is_no_chain_is_refused_in_the_same_words_each_time():
+    PASSES.clear()
+    subject = Subject(
+        model=Counting(Residual()),
+        test=[Batch(X, torch.arange(3) % 2)],
+        task=CLASSES,
+        objective=risk(CLASSES),
+    )
+    for _ in range(2):
+        with pytest.raises(NotAChainError, match=r"layer '0\.outer' must take what layer '0\.inner' gave"):
+            chain_in(subject)
+    assert PASSES == [2]
 
 
 class Residual(nn.Module):

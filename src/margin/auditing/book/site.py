@@ -4,6 +4,7 @@ import io
 import re
 import tempfile
 from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -117,7 +118,13 @@ def style() -> str:
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Make Sphinx write formulas as MathML, and in the margin of a page the branch that it lies on."""
+    """Make Sphinx write formulas as MathML, and in the margin of a page the branch that it lies on.
+
+    For the search, the stem of a word that many pages have is found once.
+    """
+    from sphinx.search.en import SearchEnglish
+
+    app.add_search_language(type("English", (SearchEnglish,), {"stem": cache(SearchEnglish.stem)}))
     app.connect("html-page-context", own_branch, priority=400)  # before the theme reads it
     app.add_html_math_renderer("mathml", inline_renderers=(inline, None), block_renderers=(block, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

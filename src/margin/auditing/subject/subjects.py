@@ -45,7 +45,7 @@ from margin.auditing.subject.user_modules import (
 )
 from margin.core.findings import Subject
 from margin.core.tasks import MULTILABEL, VALUES, Task
-from margin.core.types import Batch, Domain, shortest
+from margin.core.types import Batch, Domain
 from margin.data.examples import Data, held_out_part
 from margin.data.formats.encodings import feature_names_of, table_record
 from margin.data.source import is_frame
@@ -315,9 +315,12 @@ def _domain(domain: Domain | tuple[float | int, float | int] | None, test: Seque
         if not domain.contains(x):
             inside = ((x >= domain.low.to(x)) & (x <= domain.high.to(x))).reshape(len(x), -1)
             row = int((~inside.all(1)).nonzero()[0])
-            value = x[row].flatten()[~inside[row]][0].item()
+            at = int((~inside[row]).nonzero()[0])
+            low, high = (end.expand(x.shape[1:]).flatten()[at] for end in (domain.low, domain.high))
+            least, most = min(b.inputs[0].min() for b in test), max(b.inputs[0].max() for b in test)
             raise ValueError(
-                f"inputs must lie in the domain: held-out example {start + row} has {shortest(value)}"
+                f"inputs must lie in the domain: held-out example {start + row} has "
+                f"{x[row].flatten()[at]:.6g}, outside [{low:g}, {high:g}]; all span [{least:.6g}, {most:.6g}]"
             )
         start += len(x)
     return domain

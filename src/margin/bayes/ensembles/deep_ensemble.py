@@ -37,6 +37,18 @@ def members_of(builder: Builder, members: int) -> nn.ModuleList:
     return made
 
 
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name, one that is shared once: in one walk, which each step makes anew."""
+    found: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for path, inner in module.named_modules():
+        for name, tensor in (*inner._parameters.items(), *inner._buffers.items()):
+            if tensor is not None and id(tensor) not in seen:
+                seen.add(id(tensor))
+                found[f"{path}.{name}" if path else name] = tensor
+    return found
+
+
 def each(members: nn.ModuleList, x: Tensor, *, own: bool = False) -> Tensor:
     """The outputs of every member, (members, batch, outputs), in one vectorized pass.
 
@@ -46,8 +58,8 @@ def each(members: nn.ModuleList, x: Tensor, *, own: bool = False) -> Tensor:
         own: Whether x has a leading axis of members instead, each with its own inputs.
     """
     template: nn.Module = members[0]
-    names = [dict(member.named_parameters()) | dict(member.named_buffers()) for member in members]
-    stacked = {name: torch.stack([tensors[name] for tensors in names]) for name in names[0]}
+    held = [_tensors(member) for member in members]
+    stacked = {name: torch.stack([tensors[name] for tensors in held]) for name in held[0]}
 
     def one(tensors: dict[str, Tensor], inputs: Tensor) -> Any:
         return functional_call(template, tensors, (inputs,))

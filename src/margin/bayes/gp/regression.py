@@ -156,7 +156,7 @@ class GaussianProcess(nn.Module):
         correlation(torch.zeros(1), kernel)
         begin = initial(in_features, scales == "shared", lengthscale, noise)
         if learn == "evidence" and noise == 0:
-            raise ValueError("noise must be positive where it is learned: got 0; learn none keeps it")
+            raise ValueError("noise must be positive where it is learned: got 0; --model.learn none keeps it")
         if restarts < 0:
             raise ValueError(f"restarts must be at least 0: got {restarts}")
         self.kernel, self.learn, self.restarts = kernel, learn, restarts

@@ -192,7 +192,8 @@ def _counted(model: Any, moved: Moved) -> None:
     model.divergent += moved.divergent
     if int(model.proposals) >= MIN_PROPOSALS and not bool(model.mixing().any()):
         raise NonFiniteError(
-            "every chain diverged: take more steps, whose size then fits, or a stronger prior"
+            "every chain diverged: a longer warm-up finds a step size that fits, --epochs; a stronger prior "
+            "bends the law less, --model.prior-precision"
         )
 
 

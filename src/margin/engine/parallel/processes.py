@@ -162,10 +162,12 @@ def large_blocks_given_back() -> Iterator[None]:
     if set_option is None:
         yield
         return
+    keeping = _KEEPING.set(True)  # what is asked within must not end it
     set_option(MMAP_THRESHOLD, LARGE_BLOCK)
     try:
         yield
     finally:
+        _KEEPING.reset(keeping)
         set_option(MMAP_THRESHOLD, LARGEST_BLOCK)
 
 

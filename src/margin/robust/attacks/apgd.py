@@ -19,6 +19,7 @@ from torch import Generator, Tensor, nn
 
 from margin.core.types import Batch, Objective, PerExample
 from margin.engine.evaluation import eval_mode, rows_of
+from margin.engine.parallel.processes import kept_memory
 from margin.robust.attacks.gradient import (
     Attack,
     Goal,
@@ -92,7 +93,7 @@ def apgd(
         raise ValueError(f"steps and restarts must be at least 1: got steps={steps}, restarts={restarts}")
     x = moved_input(batch)
     threat.check_inputs(x)
-    with eval_mode(model):
+    with eval_mode(model), kept_memory():
         best = unmoved(model, batch, objective, threat, generator, goal)
         for _ in range(restarts if threat.eps > 0 else 0):
             live = (~best.broken).nonzero().flatten()
@@ -127,8 +128,8 @@ def _walked(
         walk.absorb(slope, broken, here.inputs[0], first=step == 0)
         if broken.any() or step == steps:
             best = walk.told(best, broken)
-            walk = walk.at((~broken).nonzero().flatten())
-            confine = threat.around(moved_input(walk.batch))
+            left = (~broken).nonzero().flatten()
+            walk, confine = walk.at(left), confine.at(left)
         if step == steps or len(walk.live) == 0:
             break
         if threat.norm == "l1" and step > 0 and step % max(int(0.04 * steps), 1) == 0:

@@ -16,10 +16,12 @@ from torch import Tensor, nn
 from margin.core.tasks import Task, class_margins
 from margin.core.types import Batch, PerExample
 from margin.engine.evaluation import eval_mode, rows_of
+from margin.engine.parallel.processes import kept_memory
 from margin.robust.attacks.ensemble import in_logits
 from margin.robust.attacks.gradient import classes_of, labels_of, missed, moved_input
 from margin.robust.attacks.masking import Careful
 from margin.robust.attacks.minimal import Moved
+from margin.robust.attacks.pullbacks import few_channels, pullback
 from margin.robust.attacks.threat_models import Threat, project_box, wide
 
 MOST = 1e10
@@ -105,7 +107,7 @@ def carlini_wagner(
     if threat.features is not None and (threat.features.groups or threat.features.whole is not None):
         raise ValueError("this attack needs real features: got some that are whole or of a category")
     best, distance = x.clone(), torch.full((len(x),), torch.inf, dtype=torch.float64, device=x.device)
-    with eval_mode(model):
+    with eval_mode(model), kept_memory():
         with torch.no_grad():
             outputs = model(x)
             wrong = lost(outputs, labels)
@@ -162,13 +164,13 @@ class _Search:
         with torch.no_grad():
             most = self.margins(self.model(x), labels) + kappa
         for step in range(self.descent.steps):
-            with torch.enable_grad():
+            with torch.enable_grad(), few_channels(self.model):
                 y = project_box(middle + half * w.tanh(), low, high)
                 outputs = self.model(y)
                 margin = self.margins(outputs, labels)
                 length = ((y - x) / scale).square().flatten(1).sum(1)
                 loss = length + weight * margin.clamp(min=-kappa)
-                (w.grad,) = torch.autograd.grad(loss.sum(), w)
+                w.grad = pullback(loss.sum(), w)
             with torch.no_grad():
                 fallen, size = self.won(outputs, labels, margin), self.threat.size(y, x)
                 near.keep(y, size, fallen)

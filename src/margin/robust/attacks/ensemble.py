@@ -20,6 +20,7 @@ from margin.core.tasks import Task, halfspace_classes
 from margin.core.types import Batch, Objective
 from margin.engine.evaluation import eval_mode, rows_of
 from margin.engine.loop import NonFiniteError
+from margin.engine.parallel.processes import kept_memory
 from margin.robust.attacks.apgd import apgd
 from margin.robust.attacks.gradient import (
     Criterion,
@@ -137,7 +138,7 @@ def ensemble(
     """
     x, labels, lost = moved_input(batch), labels_of(batch), missed(task)
     threat.check_inputs(x)
-    with eval_mode(model) as own, torch.no_grad():
+    with eval_mode(model) as own, kept_memory(), torch.no_grad():
         outputs = model(x)
         task, remarks = in_logits(task, outputs)
         found = gradients_of(model, batch, (margin_loss(task),), own)

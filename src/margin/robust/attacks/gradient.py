@@ -21,6 +21,8 @@ from margin.core.tasks import Task, class_accuracy, class_margins
 from margin.core.types import Batch, Objective, PerExample
 from margin.engine.evaluation import eval_mode, rows_of
 from margin.engine.loop import NonFiniteError, Risk
+from margin.engine.parallel.processes import kept_memory
+from margin.robust.attacks.pullbacks import few_channels, pullback
 from margin.robust.attacks.threat_models import Threat
 
 TINY = 1e-12
@@ -304,14 +306,14 @@ def pgd(
     search = search or Search()
     x = moved_input(batch)
     threat.check_inputs(x)
-    with eval_mode(model):
+    with eval_mode(model), kept_memory():
         best = unmoved(model, batch, objective, threat, generator, goal)
         for _ in range(search.restarts if threat.eps > 0 else 0):
             if best.broken.all():
                 break
             begin = threat.random_point(x, generator) if search.start == "random" else x
             hunt = _Ascent(model, batch, objective, threat, generator, goal)
-            best = hunt.run(begin, search, best)
+            hunt.run(begin, search, best)
     threat.check(best.inputs, x)
     return best
 
@@ -325,7 +327,8 @@ class _Ascent:
     generator: Generator
     goal: Goal | None
 
-    def run(self, y: Tensor, search: Search, best: Attack) -> Attack:
+    def run(self, y: Tensor, search: Search, best: Attack) -> None:
+        """Ascend from y, and write what is found into the best."""
         live = (~best.broken).nonzero().flatten()
         batch, y, velocity = self.at(live), y[live], torch.zeros(())
         x = moved_input(batch)
@@ -336,29 +339,27 @@ class _Ascent:
             slope = ask(self.model, here, self.objective, self.generator)
             left = torch.ones_like(live, dtype=torch.bool)
             if step > 0 or search.start == "random":
-                best, left = self.better(here, slope, best, live)
+                left = self.better(here, slope, best, live)
             if last or not left.any():
                 break
             velocity = _followed(slope.gradient, velocity, search.momentum)
             if not left.all():
                 live, batch, y = live[left], rows_of(batch, left.nonzero().flatten()), y[left]
-                velocity, x = velocity[left], moved_input(batch)
-                confine = self.threat.around(x)
+                velocity, x, confine = velocity[left], moved_input(batch), confine.at(left)
             y = confine(self.threat.advanced(y, velocity, reach))
-        return best
 
     def at(self, index: Tensor) -> Batch:
         """The examples that are still attacked; the batch itself, where these are all."""
         return self.batch if len(index) == len(moved_input(self.batch)) else rows_of(self.batch, index)
 
-    def better(self, batch: Batch, slope: Slope, best: Attack, live: Tensor) -> tuple[Attack, Tensor]:
-        """The best with what the examples at ``live`` have now, and which of these are not broken yet."""
+    def better(self, batch: Batch, slope: Slope, best: Attack, live: Tensor) -> Tensor:
+        """Write into the best what the examples at ``live`` have now; which of these are not broken yet."""
         broken = reached(self.model, batch, self.goal, slope.outputs)
         take = (broken | (slope.loss > best.loss[live])).nonzero().flatten()
-        at = (live[take],)
-        inputs = best.inputs.index_put(at, batch.inputs[0][take])
-        loss = best.loss.index_put(at, slope.loss[take].to(best.loss))
-        return Attack(inputs, loss, best.broken.index_put((live,), broken)), ~broken
+        at = live[take]
+        best.inputs[at], best.loss[at] = batch.inputs[0][take], slope.loss[take].to(best.loss)
+        best.broken[live] = broken
+        return ~broken
 
 
 def _followed(gradient: Tensor, velocity: Tensor, momentum: float) -> Tensor:
@@ -380,14 +381,13 @@ def input_gradient(model: nn.Module, batch: Batch, objective: Objective, generat
         ValueError: The objective does not give terms for each example.
     """
     y = moved_input(batch).detach().requires_grad_()
-    with torch.enable_grad():
+    with torch.enable_grad(), few_channels(model):
         terms, outputs = _asked(model, batch._replace(inputs=(y,)), objective, generator)
-        loss, gradient = _terms(terms, len(y)), None
-        if loss.requires_grad:
-            (gradient,) = torch.autograd.grad(loss.sum(), y, allow_unused=True)
-    gradient = torch.zeros_like(y) if gradient is None else gradient
+        loss = _terms(terms, len(y))
+        gradient = pullback(loss.sum(), y)
     _refuse(loss.isnan(), "the loss is NaN")
-    _refuse(~gradient.flatten(1).isfinite().all(1), "the gradient of the loss by the input is not finite")
+    if not gradient.sum().isfinite():  # in one pass; of finite numbers the sum may overflow
+        _refuse(~gradient.flatten(1).isfinite().all(1), "the gradient of the loss by the input is not finite")
     return Slope(loss.detach(), gradient.detach(), None if outputs is None else outputs.detach())
 
 

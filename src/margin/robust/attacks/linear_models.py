@@ -17,6 +17,7 @@ from margin.core.tasks import Task
 from margin.core.types import Batch
 from margin.engine.loop import NonFiniteError
 from margin.robust.attacks.gradient import classes_of, labels_of, moved_input
+from margin.robust.attacks.pullbacks import few_channels, pullback
 from margin.robust.attacks.threat_models import ORDER, Norm
 
 
@@ -161,18 +162,12 @@ def rival_slopes(
     """
     y = moved_input(batch).detach().requires_grad_()
     labels = labels_of(batch)[:, None].long()
-    with torch.enable_grad():
+    with torch.enable_grad(), few_channels(model):
         scores = classes_of(task)(model(y))
         gaps = scores.gather(1, rivals) - scores.gather(1, labels)
-        slopes = [_slope(gaps[:, j].sum(), y) for j in range(rivals.shape[1])]
+        each = (pullback(gaps[:, j].sum(), y, retain_graph=True) for j in range(rivals.shape[1]))
+        slopes = [slope.detach().flatten(1) for slope in each]
     found = RivalSlopes(gaps.detach(), torch.stack(slopes, 1))
     if not (found.gaps.isfinite().all() and found.slopes.isfinite().all()):
         raise NonFiniteError("a score or its gradient by the input is not finite")
     return found
-
-
-def _slope(total: Tensor, y: Tensor) -> Float[Tensor, "batch features"]:
-    gradient = None
-    if total.requires_grad:
-        (gradient,) = torch.autograd.grad(total, y, retain_graph=True, allow_unused=True)
-    return (torch.zeros_like(y) if gradient is None else gradient).detach().flatten(1)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from margin.core.tasks import Task
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode
+from margin.engine.parallel.processes import kept_memory
 from margin.robust.attacks.gradient import classes_of, labels_of, missed, moved_input
 from margin.robust.attacks.linear_models import across, nearest_boundary, other_classes, rival_slopes
 from margin.robust.attacks.threat_models import Threat, project_box, wide
@@ -83,7 +84,7 @@ def deepfool(
     Reference: Moosavi-Dezfooli, Fawzi & Frossard (2016), Algorithm 2 and Section 3.3 (other norms).
     """
     walk = _Walk(model, batch, task, threat, steps, rivals)
-    with eval_mode(model):
+    with eval_mode(model), kept_memory():
         for _ in range(steps):
             if not (live := walk.live()).numel():
                 break
@@ -131,7 +132,7 @@ def boundary_attack(
     attack", Algorithm 1.
     """
     walk = _Walk(model, batch, task, threat, steps, rivals)
-    with eval_mode(model):
+    with eval_mode(model), kept_memory():
         rows = walk.live()
         for _ in range(steps if len(rows) else 0):
             x, y = walk.x[rows], walk.at[rows]

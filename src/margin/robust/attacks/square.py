@@ -96,7 +96,7 @@ def square(
                 best = _told(best, live, threat.valid(y, here), loss, broken)
                 left = (~broken).nonzero().flatten()
                 live, part, y, loss = live[left], rows_of(part, left), y[left], loss[left]
-                confine = threat.around(moved_input(part))
+                confine = confine.at(left)
             if len(live) == 0:
                 break
     threat.check(best.inputs, x)

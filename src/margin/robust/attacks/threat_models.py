@@ -8,7 +8,6 @@ with a box by sorting the breakpoints of the multiplier (Croce & Hein, 2021, Sec
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -238,7 +237,7 @@ class Threat:
         """The point of the set around ``x`` that is nearest to ``y`` in the ball, then in the box."""
         return self.valid(self.around(x)(y), x)
 
-    def around(self, x: Float[Tensor, "batch ..."]) -> Callable[[Tensor], Tensor]:
+    def around(self, x: Float[Tensor, "batch ..."]) -> "Around":
         """The map to the nearest point of the ball around ``x``, then of the box; in the type of x.
 
         Clamping to the box moves each coordinate towards x, so the ball still holds; of the l1 ball it is the
@@ -246,21 +245,15 @@ class Threat:
         eps = 0 it is x bit for bit. Features that are whole or of a category may lie between: see
         :meth:`valid`.
         """
-        if self.eps == 0:
-            return lambda y: x.clone()
-        center, unit = x.double(), self._unit(x)
-        low, high = self.box(x)
-
-        def inward(delta: Tensor) -> Tensor:
-            return _rounded(project_box(center + delta, low, high), delta, x)
-
-        if self.norm == "linf":
-            least, most = inward(-self.eps * unit), inward(self.eps * unit)
-            return lambda y: project_box(y.to(x.dtype), least, most)
-        if self.norm == "l1":
-            room = (low - center) / unit, (high - center) / unit
-            return lambda y: inward(project_l1_box((y.double() - center) / unit, self.eps, *room) * unit)
-        return lambda y: inward(project_l2((y.double() - center) / unit, self.eps) * unit)
+        if self.norm != "linf" or self.eps == 0:
+            return Around(self, x, ())
+        center, reach = x.double(), self.eps * self._unit(x)
+        box = self.box(x)
+        return Around(
+            self,
+            x,
+            tuple(_rounded(project_box(center + far, *box), far, x) for far in (-reach, reach)),
+        )
 
     def box(self, x: Float[Tensor, "batch ..."]) -> tuple[Tensor, Tensor]:
         """The least and largest value of each coordinate in the domain, in float64: x where it is fixed."""
@@ -379,6 +372,40 @@ class Threat:
     def _unit(self, x: Tensor) -> Tensor:
         one = torch.ones((), dtype=torch.float64, device=x.device)
         return one if self.unit is None else self.unit.to(one)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Around:
+    """The map of :meth:`Threat.around` to the set around some inputs.
+
+    Args:
+        threat: The set.
+        x: The inputs.
+        ends: In an l-infinity ball, the least and largest value of each coordinate; else none.
+    """
+
+    threat: Threat
+    x: Tensor
+    ends: tuple[Tensor, ...]
+
+    def __call__(self, y: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
+        """The point of the set that is nearest to ``y`` in the ball, then in the box."""
+        threat, x = self.threat, self.x
+        if threat.eps == 0:
+            return x.clone()
+        if self.ends:
+            return project_box(y.to(x.dtype), *self.ends)
+        center, unit, (low, high) = x.double(), threat._unit(x), threat.box(x)
+        delta = (y.double() - center) / unit
+        if threat.norm == "l1":
+            delta = project_l1_box(delta, threat.eps, (low - center) / unit, (high - center) / unit)
+        else:
+            delta = project_l2(delta, threat.eps)
+        return _rounded(project_box(center + delta * unit, low, high), delta * unit, x)
+
+    def at(self, index: Tensor) -> "Around":
+        """The map to the sets around the inputs at ``index``."""
+        return Around(self.threat, self.x[index], tuple(end[index] for end in self.ends))
 
 
 def _rounded(point: Float[Tensor, "..."], delta: Tensor, x: Tensor) -> Tensor:

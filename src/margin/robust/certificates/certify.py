@@ -3,8 +3,9 @@
 Cheap bounds are asked first, dearer ones of what they leave open: intervals, then Lipschitz constants in
 another norm than l-infinity, then CROWN with interval bounds inside (first against the strongest rival class
 alone, which settles most failures), then with all layers bounded by affine forms where inputs have few
-coordinates, then with the bounds of small layers tightened. What is not proved in a ball is not tried in a
-larger one, so the certified accuracy never rises with the ball. A bound that is not a number proves nothing.
+coordinates, then with the bounds of small layers tightened, then, of the few examples that lack least, with
+slopes that gradients move. What is not proved in a ball is not tried in a larger one, so the certified
+accuracy never rises with the ball. A bound that is not a number proves nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,12 +16,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from margin.core.deadline import check_deadline
 from margin.core.types import Labels
+from margin.engine.parallel.processes import kept_memory
 from margin.robust.attacks.threat_models import Threat
 from margin.robust.certificates.affine_forms import Ball
 from margin.robust.certificates.interval_arithmetic import NoIntervalRule
 from margin.robust.certificates.intervals import all_beaten, bounds, margin_bounds
-from margin.robust.certificates.linear_bounds import crown_margins
+from margin.robust.certificates.linear_bounds import alpha_crown_margins, crown_margins
 from margin.robust.certificates.lipschitz import lipschitz_margins
 from margin.robust.certificates.tape import Tape
 
@@ -30,8 +33,9 @@ METHODS = (
     "CROWN with affine forms",
     "CROWN with tightened layers",
     "Lipschitz constants",
+    "alpha-CROWN",
 )
-ORDER = (0, 4, 1, 2, 3)
+ORDER = (0, 4, 1, 2, 3, 5)
 """In which they are asked; what one has failed to prove in a ball, it is not asked in a larger one."""
 
 UNITS = 512
@@ -39,6 +43,9 @@ UNITS = 512
 
 COLUMNS = 64
 """Coordinates of an input at most in which affine forms are carried."""
+
+STEPS = 20
+"""Gradient steps on the slopes of each bound."""
 
 HELD = 1 << 23
 """Elements of all results together, over the examples that are bounded at once."""
@@ -64,8 +71,9 @@ class Certificates:
         return ", ".join(f"{name}: {count}" for name, count in counts if count)
 
 
-# Six of the seven parameters are what is certified, the last what it may cost.
+# Eight parameters: what is certified, and what it may cost.
 @torch.no_grad()
+@kept_memory()
 def certified(
     model: nn.Module,
     x: Float[Tensor, "n ..."],
@@ -75,6 +83,7 @@ def certified(
     *,
     hopeful: Bool[Tensor, "balls n"] | None = None,
     units: int = UNITS,
+    ascents: int = 0,
 ) -> Certificates:
     """Which examples are right everywhere in each of the growing balls, and by which bound.
 
@@ -85,14 +94,16 @@ def certified(
         threats: Balls, each inside the next.
         classes: ``outputs -> one score per class``.
         hopeful: Where the dearer bounds are worth their cost: examples that no attack broke. None is all.
-        units: Units of a layer at most that the dearest bound tightens; 0 leaves it out.
+        units: Units of a layer at most that the dearer bounds tighten; 0 leaves these out.
+        ascents: Examples at most for which gradients move the slopes of the bounds, each a hundred times as
+            dear as the tightened ones; over all balls, and in each ball those that lack least.
 
     Raises:
         NoIntervalRule: A layer or function has no interval rule; the message names it.
     """
-    order = [kind for kind in ORDER if kind != 3 or units]
-    if x[0].numel() > COLUMNS:
-        order.remove(2)
+    left_out = {2} if x[0].numel() > COLUMNS else set()
+    left_out |= {3, 5} if not units else {5} if not ascents else set()
+    order = [kind for kind in ORDER if kind not in left_out]
     work = {3: (units, COLUMNS), 2: (0, COLUMNS), 1: (0, 0)}
     first, rows = torch.zeros_like(labels), []  # where each example's next proof is looked for
     for number, threat in enumerate(threats):
@@ -100,13 +111,17 @@ def certified(
         method = torch.full_like(labels, -1)
         for step, kind in enumerate(order):
             at = ((method < 0) & (first <= step)).nonzero().flatten()
-            if kind in (2, 3) and hopeful is not None:
+            if kind in (2, 3, 5) and hopeful is not None:
                 at = at[hopeful[number].to(at.device)[at]]
             if kind == 0 and len(at):
                 below = margin_bounds(model, ball.low[at], ball.high[at], labels[at], classes)
                 at = at[all_beaten(below, labels[at])]
             elif kind == 4:
                 at = _by_constants(model, ball, labels, classes, at)
+            elif kind == 5:
+                at = _nearest_to_proof(model, ball, labels, classes, at, units)[:ascents]
+                ascents -= len(at)
+                at = _by_ascents(model, ball, labels, classes, at, units)
             elif kind:
                 try:
                     at = _by_crown(model, ball, labels, classes, at, *work[kind])
@@ -176,6 +191,32 @@ def _by_crown(
             part = part[all_beaten(every, labels[part])]
         found.append(part)
     return torch.cat(found)
+
+
+def _nearest_to_proof(
+    model: nn.Module, ball: Ball, labels: Labels, classes: Classes, at: Tensor, units: int
+) -> Int[Tensor, " examples"]:
+    """The examples at the positions, the one whose tightened bound lacks least first."""
+    if len(at) < 2:
+        return at
+    below = crown_margins(model, ball.rows(at), labels[at], classes, units=units, columns=COLUMNS)
+    least = below.scatter(1, labels[at, None], torch.inf).amin(1).nan_to_num(-torch.inf)
+    return at[least.argsort(descending=True)]
+
+
+def _by_ascents(
+    model: nn.Module, ball: Ball, labels: Labels, classes: Classes, at: Tensor, units: int
+) -> Int[Tensor, " proved"]:
+    """Those of the examples that linear bounds of moved slopes prove right, one by one."""
+    proved = torch.zeros_like(at, dtype=torch.bool)
+    for number, row in enumerate(at):
+        check_deadline()
+        one = row[None]
+        below = alpha_crown_margins(
+            model, ball.rows(one), labels[one], classes, units=units, columns=COLUMNS, steps=STEPS
+        )
+        proved[number] = all_beaten(below, labels[one])
+    return at[proved]
 
 
 # Six of the seven parameters are what is certified, the last what it may cost.

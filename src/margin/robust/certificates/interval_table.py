@@ -223,6 +223,30 @@ PRODUCTS = set(named("linear", *(f"{name}{d}d" for name in ("conv", "conv_transp
 """Products with constants, whose rules take these in the type that they have."""
 
 
+_MEANINGS = {
+    "it asks how its input is stored, as a product with the sparse matrix of a graph's edges does; bounds "
+    "follow products of dense matrices": (
+        "is_inference",
+        "count_nonzero",
+        "to_sparse",
+        "data_ptr",
+        "_version",
+    ),
+    "a sum over the edges of a graph, of which no bounds are known here": (
+        *("index_add", "index_add_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_"),
+        *("segment_reduce", "sparse_mm", "embedding_bag"),
+    ),
+    "the steps of sequences of several lengths, which bounds do not follow": ("_pack_padded_sequence",),
+    "complex numbers, which lie in no interval": ("view_as_complex", "view_as_real", "complex", "polar"),
+    "what follows depends on which values are the larger": (
+        *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__", "argmax", "argmin"),
+        *("sort", "argsort", "topk", "item"),
+    ),
+}
+MEANINGS = {name: words for words, names in _MEANINGS.items() for name in names}
+"""What a function without a rule does, in the words of whoever built the model."""
+
+
 def rules() -> dict[Any, Rule]:
     """The rule of each torch function, by the function."""
     table: dict[Any, Rule] = {}

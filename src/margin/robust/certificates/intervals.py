@@ -6,6 +6,7 @@ calls, whatever its structure; a function without a rule stops the run and is na
 
 import copy
 import math
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,8 +17,10 @@ from torch import Tensor, nn
 
 from margin.core.types import Labels
 from margin.engine.evaluation import eval_mode, leaves, place_of, running
+from margin.engine.parallel.processes import kept_memory
 from margin.robust.certificates.interval_arithmetic import ULPS, Affine, Box, NoIntervalRule, Squashed
 from margin.robust.certificates.interval_table import (
+    MEANINGS,
     PRODUCTS,
     composed,
     facts,
@@ -104,7 +107,8 @@ class Interval(Tensor):
         rule = IN_PLACE.get(func) or RULES.get(func)
         if rule is None or kwargs.get("out") is not None:
             name = getattr(func, "__name__", str(func))
-            raise first.trail.refusal(name if rule is None else f"{name} into a given tensor")
+            said = f"{name} ({MEANINGS[name]})" if name in MEANINGS else name
+            raise first.trail.refusal(said if rule is None else f"{name} into a given tensor")
         dtype = first.box.dtype
         try:
             cast = None if func in PRODUCTS else dtype
@@ -255,7 +259,7 @@ def bounds(
     try:
         # Its constants stay in its own type until they meet a box: what it computes of its parameters, such
         # as a normalized weight, is then rounded as the model rounds it, and known without error.
-        own = copy.deepcopy(model)
+        own = _twin(model)
     except Exception as error:
         raise NoIntervalRule(f"the model cannot be copied: {type(error).__name__}") from error
     if isinstance(own, torch.jit.ScriptModule) and not isinstance(own, torch.jit._trace.TopLevelTracedModule):
@@ -263,8 +267,17 @@ def bounds(
     arithmetic = coarsest_type(model)
     if arithmetic == torch.float32 and (flag := _reduced(low.device)):
         raise NoIntervalRule(f"{LOWER}: {flag}")
-    with torch.no_grad(), eval_mode(own):
+    with torch.no_grad(), eval_mode(own), kept_memory():
         return propagate(own, Box(low.double(), high.double(), arithmetic, products=products), read, tape)
+
+
+def _twin(model: nn.Module) -> nn.Module:
+    """A copy that shares its parameters, which a forward pass only reads."""
+    memo: dict[int, Any] = {id(parameter): parameter for parameter in model.parameters()}
+    for own in (own for module in model.modules() for own in vars(module).values()):
+        if not own and type(own) in (dict, OrderedDict):  # of hooks: copied part by part they take most time
+            memo[id(own)] = type(own)()
+    return copy.deepcopy(model, memo)
 
 
 def coarsest_type(model: nn.Module) -> torch.dtype:

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from margin.engine.parallel.processes import kept_memory
 from margin.robust.certificates.affine_forms import Ball, Form, identity, mapped, within
 from margin.robust.certificates.coupled_lines import coupled
 from margin.robust.certificates.interval_arithmetic import Box
@@ -273,6 +274,7 @@ def _bends_at_0(call: Call) -> bool:
 
 # Eight parameters: what is bounded, and by how much work.
 @torch.no_grad()
+@kept_memory()
 def crown_margins(
     model: nn.Module,
     ball: Ball,
@@ -346,6 +348,7 @@ def alpha_crown_margins(
     classes: Callable[[Any], Any] = lambda outputs: outputs,
     *,
     units: int = 0,
+    columns: int = 0,
     steps: int = 20,
 ) -> Float[Tensor, "examples *terms classes"]:
     r"""Lower bounds on f_y - f_j by linear bounds of the best slopes that gradients find: alpha-CROWN.
@@ -361,6 +364,7 @@ def alpha_crown_margins(
         labels: The class y of each example, or of each of its terms.
         classes: ``outputs -> one score per class``.
         units: See :func:`relaxed`; where most is gained, and most of the time goes.
+        columns: See :func:`relaxed`.
         steps: Steps of Adam for each bound, each as dear as three passes of :func:`crown_margins`.
 
     Raises:
@@ -373,9 +377,10 @@ def alpha_crown_margins(
     """
     if steps < 0:
         raise ValueError(f"steps must be at least 0: got {steps}")
-    found = crown_margins(model, ball, labels, classes, units=units, ascent=steps)
+    found = crown_margins(model, ball, labels, classes, units=units, columns=columns, ascent=steps)
     if units and steps:  # between tighter boxes the ascent begins at other slopes, and may end below
-        found = torch.fmax(found, crown_margins(model, ball, labels, classes, units=units))
+        plain = crown_margins(model, ball, labels, classes, units=units, columns=columns)
+        found = torch.fmax(found, plain)
     return found
 
 

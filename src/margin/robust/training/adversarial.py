@@ -20,6 +20,7 @@ from margin.engine.evaluation import capture, eval_mode, evaluate, expand_weight
 from margin.engine.loop import GradientUpdate, NonFiniteError, Step, descent, risk
 from margin.engine.plan import Measure
 from margin.robust.attacks.gradient import Search, labels_of
+from margin.robust.attacks.pullbacks import few_channels, pullback
 from margin.robust.attacks.threat_models import Norm, Threat
 
 DEFAULT_SHARE = 0.05
@@ -80,10 +81,8 @@ def ascended(
     def slope(y: Tensor) -> Tensor:
         """The gradient of the summed losses by the input; 0 where they do not depend on it."""
         y = y.detach().requires_grad_()
-        with torch.enable_grad():
-            total = objective(model, batch._replace(inputs=(y, *rest)), generator).sum()
-        found = torch.autograd.grad(total, y, allow_unused=True)[0] if total.requires_grad else None
-        return torch.zeros_like(y) if found is None else found
+        with torch.enable_grad(), few_channels(model):
+            return pullback(objective(model, batch._replace(inputs=(y, *rest)), generator).sum(), y)
 
     length, confine = search.length(threat.eps), threat.around(x)
     with eval_mode(model):

@@ -7,7 +7,7 @@ have far fewer pieces: along a line about as many as neurons.
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from margin.core.tasks import CLASSES, VALUES
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode
 from margin.engine.loop import learn, risk
+from margin.theory.prediction.held_out import kept
 from margin.theory.regions.arrangements import folding_network, montufar_bound, most_regions, product_bound
 from margin.theory.regions.followed import CannotFollow, NotPiecewiseLinear, follow
 from margin.theory.regions.plane import (
@@ -81,8 +82,7 @@ def not_followed(subject: Subject) -> str:
     """
     if not has_plane(subject):
         return ""
-    error = _refusal(subject)
-    return str(error) if isinstance(error, CannotFollow) else ""
+    return _refusal(subject).get(CannotFollow, "")
 
 
 def can_be_followed(subject: Subject) -> bool:
@@ -95,8 +95,7 @@ def not_piecewise_linear(subject: Subject) -> str:
     """Which layer is not piecewise linear, and why, in a line; "" where none is known not to be."""
     if not has_real_inputs(subject):
         return ""
-    error = _refusal(subject)
-    return str(error) if isinstance(error, NotPiecewiseLinear) else ""
+    return _refusal(subject).get(NotPiecewiseLinear, "")
 
 
 def is_piecewise_linear(subject: Subject) -> bool:
@@ -119,14 +118,21 @@ class Uncut:
         return values
 
 
-def _refusal(subject: Subject) -> Exception | None:
-    """What ends the following of an example in the model's own type: in float64 images take gigabytes."""
-    try:
-        with _twin(subject.model) as model:
-            follow(model, subject.test[0].inputs[0][:1], Uncut())
-    except (CannotFollow, NotPiecewiseLinear, ArithmeticError) as error:
-        return error
-    return None
+def _refusal(subject: Subject) -> Mapping[type[Exception], str]:
+    """The kind of error that ends the following of an example, in the model's own type, with what it says.
+
+    Of float64 images would take gigabytes.
+    """
+
+    def followed() -> Mapping[type[Exception], str]:
+        try:
+            with _twin(subject.model) as model:
+                follow(model, subject.test[0].inputs[0][:1], Uncut())
+        except (CannotFollow, NotPiecewiseLinear, ArithmeticError) as error:
+            return {type(error): str(error)}
+        return {}
+
+    return kept(subject, "following", followed, lambda _: 0)
 
 
 @contextmanager

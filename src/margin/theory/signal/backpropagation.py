@@ -21,7 +21,7 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.evaluation import capture, copied, eval_mode, weighted_mean
 from margin.engine.loop import risk
-from margin.theory.signal.chain import NotAChainError, Stage, chain_of, few_inputs
+from margin.theory.signal.chain import NotAChainError, Stage, chain_in
 from margin.theory.signal.propagation import looked_at
 
 Slope = Callable[[Any, Tensor], Tensor]
@@ -191,7 +191,7 @@ def is_affine_chain(subject: Subject) -> bool:
     if not len(subject.test):
         return False
     try:
-        stages = chain_of(subject.model, few_inputs(subject))
+        stages = chain_in(subject)
     except NotAChainError:
         return False
     return all(type(stage.layer) is nn.Linear and _known(stage) for stage in stages)
@@ -213,7 +213,7 @@ def recursion(subject: Subject, *, examples: int = EXAMPLES) -> Finding:
     """
     if examples < 1:
         raise ValueError(f"examples must be at least 1: got {examples}")
-    stages = chain_of(subject.model, few_inputs(subject))
+    stages = chain_in(subject)
     model = copied(subject.model).double()
     batch = looked_at(subject, examples)[0]  # of several batches the first is enough
     batch = batch.to(dtype=torch.float64, device=batch.inputs[0].device)

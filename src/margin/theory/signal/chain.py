@@ -183,6 +183,28 @@ def few_inputs(subject: Subject) -> tuple[Tensor, ...]:
     return tuple(x[:FEW] for x in inputs) if subject.independent else inputs
 
 
+def chain_in(subject: Subject) -> tuple[Stage, ...]:
+    """The chain that a subject's model is, followed once for all questions about it.
+
+    Args:
+        subject: One with held-out examples.
+
+    Raises:
+        NotAChainError: As :func:`chain_of`.
+    """
+
+    def followed() -> tuple[Stage, ...] | str:
+        try:
+            return chain_of(subject.model, few_inputs(subject))
+        except NotAChainError as error:
+            return str(error)  # the error itself would hold on to what the layers gave
+
+    found = kept(subject, "chain", followed, lambda _: 0)
+    if isinstance(found, str):
+        raise NotAChainError(found)
+    return found
+
+
 def probe(model: nn.Module) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """A model without its preprocessing, and inputs for it, where its first affine layer is a Linear.
 

@@ -296,6 +296,11 @@ FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda f: emptied(f) or [(f / name).rmdir() for name in "ab"],
         "{}: a folder must hold images, or class folders FOLDER/<class>/<image>: got none among 0 files",
     ),
+    "texts": (
+        lambda f: emptied(f) or [(f / name).rmdir() for name in "ab"] + [(f / "x.txt").write_text("a")],
+        "{}: a folder must hold images, or class folders FOLDER/<class>/<image>: got none among 1 files; "
+        "texts are read as corpus:{}",
+    ),
     "an image beside the classes": (
         lambda f: picture(f / "x.png"),
         "{}/x.png: an image must lie in a class folder, as the others do",

@@ -154,6 +154,14 @@ def test_a_second_header_is_named(csv, refused) -> None:
     assert "second header" not in str(error.value)
 
 
+def test_a_target_of_one_value_is_said(csv) -> None:
+    rows = [f"{k},{k * k % 7},5\n" for k in range(40)]
+    said = "the target 'y' has one value in every row: nothing can be learned of it"
+    assert said in read_table(csv("a,b,y\n" + "".join(rows)), target="y", task="values").notes
+    rows[-1] = rows[-1].replace(",5", ",6")
+    assert said not in read_table(csv("a,b,y\n" + "".join(rows), "b.csv"), target="y", task="values").notes
+
+
 def test_columns_of_one_value_are_said(csv) -> None:
     data = read_table(csv(PLAIN.replace("\n", ",7,x\n").replace(",7,x", ",u,v", 1)), target="y")
     assert "columns 'u', 'v' hold one value each, which tells a model nothing; --ignore u,v" in data.notes

@@ -119,8 +119,14 @@ def test_a_target_is_decoded_up_to_its_end() -> None:
         ("a\tb\n" * 20, {"min_count": 50}, ("min_count must leave a token", "seen 16 times")),
         ("a\tb\n" * 20, {"test_target_file": "x"}, ("test_target_file needs test_file beside it",)),
         ("a\tb\n", {}, ("every part (train, val, test) needs an example",)),
+        (
+            "a\tb\n" * 20 + "a\t \n" * 2,
+            {},
+            ("a.tsv, line 21: ", "both sides", "its target is empty (2 such pairs)"),
+        ),
+        ("a\tb\n" * 20 + "\tb\n", {}, ("a.tsv, line 21: ", "both sides", "its source is empty (1 such")),
     ],
-    ids=["one column", "three", "empty", "negative", "all long", "all rare", "half a part", "too few"],
+    ids=["one", "three", "empty", "negative", "long", "rare", "half", "few", "no target", "no source"],
 )
 def test_what_is_no_pair_is_refused(
     csv: Callable, text: str, options: dict, texts: tuple, refused: Callable
@@ -136,6 +142,13 @@ def test_the_remedy_of_commas_reads_them(csv: Callable, refused: Callable) -> No
         read_pairs(path)
     pandas.read_csv(path).to_csv(path.with_name("b.tsv"), sep="\t", index=False, header=False)
     assert sum(map(len, read_pairs(path.with_name("b.tsv"), min_count=1).splits.values())) == 21
+
+
+def test_of_two_files_a_line_that_one_lacks_is_named(tmp_path: Path, refused: Callable) -> None:
+    for name, text in (("a.en", "a\nb\n" * 10), ("a.de", "c\n\n" * 10)):
+        (tmp_path / name).write_text(text)
+    with refused("a.de, line 2: a pair must have both sides: its target is empty (10 such pairs)"):
+        read_pairs(tmp_path / "a.en", target_file=str(tmp_path / "a.de"))
 
 
 def test_sources_without_targets_are_refused(refused: Callable) -> None:

@@ -41,6 +41,15 @@ def test_a_table_of_texts_and_labels_is_read_as_tokens(csv: Callable) -> None:
     assert any("the texts of column 'text' are read as tokens" in note for note in data.notes)
 
 
+def test_a_few_sentences_are_texts_and_no_categories(csv: Callable) -> None:
+    """Of five words at least, where most differ: as categories each would be a feature of its row alone."""
+    few = [f"{text} and so the long day ends" for text in TEXTS[:36]]
+    rows = "".join(f'"{t}",{"ab"[k % 2]}\n' for k, t in enumerate(few))
+    assert open_data(csv("text,label\n" + rows), {}).encoding["format"] == "texts"
+    answers = "".join(f'"{few[k % 4]}",{"ab"[k % 2]}\n' for k in range(36))
+    assert open_data(csv("text,label\n" + answers, "b.csv"), {}).encoding["format"] == "table"
+
+
 def _two() -> str:
     return "text,label\n" + "".join(f'"{t}",{y}\n' for t, y in zip(TEXTS, LABELS, strict=True))
 

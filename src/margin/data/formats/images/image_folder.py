@@ -59,6 +59,8 @@ def list_images(folder: Path) -> Listing:
             raise ValueError(
                 f"{folder}: a folder must hold images, or class folders FOLDER/<class>/<image>: "
                 f"got none among {len(others)} files"
+                + f"; texts are read as corpus:{folder}"
+                * any(f.suffix == ".txt" for f in others)
             )
         return Listing({"": tuple(images)}, {"": ()}, (), tuple(others))
     if images:

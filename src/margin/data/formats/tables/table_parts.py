@@ -335,6 +335,11 @@ def notes_of(
             else f"column {same[0]!r} holds one value"
         )
         notes.append(f"{several}, which tells a model nothing; --ignore {','.join(same[:3])}")
+    notes += [
+        f"the target {column.name!r} has one value in every row: nothing can be learned of it"
+        for column in columns[len(records) :]
+        if column.kind == "number" and _is_constant(column)
+    ]
     for record in records:
         if record["missing"]:
             cells = f"column {record['name']!r}: {record['missing']} missing cells"

@@ -208,7 +208,7 @@ def sentences_in(path: Path, target: Path | None) -> Sentences:
             raise ValueError(
                 f"{path} and {target} must have equally many lines: got {len(lines):,} and {len(answers):,}"
             )
-        return lines, answers
+        return _both(lines, answers, f"{path} and {target}")
     cells = [line.split("\t") for line in lines]
     for row, found in enumerate(cells, 1):
         if len(found) != 2:
@@ -221,7 +221,19 @@ def sentences_in(path: Path, target: Path | None) -> Sentences:
                 f"{path}, line {row}: a pair must be two columns with a tab between: got {len(found)}"
                 + remedy * (len(found) == 1)
             )
-    return [source for source, _ in cells], [answer for _, answer in cells]
+    return _both([source for source, _ in cells], [answer for _, answer in cells], str(path))
+
+
+def _both(sources: list[str], targets: list[str], name: str) -> Sentences:
+    """The sentences of a file, no pair of which may lack a side."""
+    empty = [[not sentence.strip() for sentence in side] for side in (sources, targets)]
+    if alone := [k for k, (one, other) in enumerate(zip(*empty, strict=True)) if one != other]:
+        raise ValueError(
+            f"{name}, line {alone[0] + 1}: a pair must have both sides: its "
+            f"{'source' if empty[0][alone[0]] else 'target'} is empty ({len(alone):,} such pairs); fill it "
+            "in, or leave the line out"
+        )
+    return sources, targets
 
 
 def _lines(path: Path) -> list[str]:

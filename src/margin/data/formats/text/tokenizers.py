@@ -219,7 +219,7 @@ class Tokenizer:
         named = {token.content: number for number, token in sorted(added.items()) if token.special}
         return named | {token: self.numbers[token] for token in BERT if token in self.numbers}
 
-    @property
+    @cached_property
     def unknown(self) -> int:
         """The number of what is unknown; -1 where nothing is."""
         return next((self.special[token] for token in (UNKNOWN, "[UNK]") if token in self.special), -1)
