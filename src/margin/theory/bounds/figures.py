@@ -24,11 +24,14 @@ def rungs(axes: "Axes", finding: Finding) -> str:
             fontsize=8.5, va="bottom",
         )  # fmt: skip
     axes.axvline(constant, color=MUTED, linewidth=0.9, linestyle=(0, (4, 3)))
-    axes.set(xlim=(0, 1), ylim=(lowest, -0.9), xlabel="share of new examples answered wrongly, at most")
+    axes.set(xlim=(0, 1), ylim=(lowest + 0.8, -0.9), xlabel="share of new examples answered wrongly, at most")
     axes.set_yticks([])
-    told = f"a constant answer, which errs on {exact(round(constant, 3))}"
+    told = f"a constant answer errs on {exact(round(constant, 3))} (dashed)"
     if folded := len(known) - len(shown):
-        more = f"{folded} {'more ' if shown else ''}bound{'s say' if folded > 1 else ' says'}"
-        told = f"{more} no more than {told}"
-    axes.set_title(f"dashed: {told}", fontsize=8.5, color=MUTED)
+        more = (
+            f"{folded} {'more ' if shown else ''}bound{'s say' if folded > 1 else ' says'} no more than that"
+        )
+        told = f"{told};\n{more}"
+    end = constant - 0.01 if constant > 0.7 else 1.0
+    axes.annotate(told, (end, lowest + 0.75), ha="right", va="bottom", color=MUTED, fontsize=8.5)
     return "upper bounds of the share of new examples answered wrongly, the tightest on top"
