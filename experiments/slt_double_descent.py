@@ -185,7 +185,7 @@ def two_paced(seed: int, pool: tuple[Tensor, Tensor], new: Tensor) -> Paced:
 
 
 def by_scales(steps: int, lr: float = 0.02) -> dict[str, Any]:
-    """Gradient descent from 0; the setting was chosen on the data of other seeds, 100 and above."""
+    """Gradient descent from 0; the setting was chosen on the data of another seed, 100."""
     del steps
     pool, (new, labels) = images("train", 4000), images("test", 2000)
     cases, truth = [two_paced(seed, pool, new) for seed in SEEDS], F.one_hot(labels, CLASSES).double()
