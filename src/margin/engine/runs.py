@@ -94,7 +94,13 @@ class Run:
         self.path = Path(path)
         self.handed = model
         if not (self.path / "run.yaml").is_file():
-            raise FileNotFoundError(f"{self.path} is no run: it has no run.yaml, which margin train leaves")
+            other = (
+                "; the weights of another library begin a training by --init-from, and their own model is "
+                "audited by a function that builds it, module:build"
+            ) * (self.path / "config.json").is_file()
+            raise FileNotFoundError(
+                f"{self.path} is no run: it has no run.yaml, which margin train leaves{other}"
+            )
         self._record: dict[str, Any] | None = None
         self.ending = ""  # why the training ends at this step, to be marked with its checkpoint
         self._history: History | None = None

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from margin.nn.attention import in_heads
+from margin.nn.positions import sinusoidal
 from margin.nn.seq2seq import BEGIN, END
 from margin.text.transformers.encoder_decoder import Transformer
 
@@ -63,7 +64,8 @@ def test_it_is_torchs_transformer_between_its_embeddings_and_its_output(norm: st
         layer.linear2.load_state_dict(ours.mlp[3].state_dict())
         for k in (1, 2, 3)[: 3 if hasattr(ours, "cross") else 2]:
             getattr(layer, f"norm{k}").load_state_dict(getattr(ours, f"norm{k}").state_dict())
-    x, y = model._embedded(model.source_embedding, source), model._embedded(model.embedding, target)
+    places = sinusoidal(torch.arange(7), 16)  # beside vectors of sqrt(16) times their length (Section 3.4)
+    x, y = 4 * model.source_embedding(source) + places, 4 * model.embedding(target) + places[:5]
     padding = torch.arange(7) >= lengths[:, None]
     z = theirs(
         x[:2],

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from margin.core.catalog import models
+from margin.engine.runs import Run
 from margin.engine.transfer import pretrained, put_in
 from margin.text.transformers import bert, weights
 from margin.text.transformers.encoder_decoder import Transformer
@@ -220,3 +221,10 @@ def test_weights_in_several_files_are_those_of_one(tmp_path: Path) -> None:
     index.write_text("{}")
     with pytest.raises(ValueError, match="must have a weight_map"):
         pretrained(models()["text/gpt"], str(tmp_path), {})
+
+
+def test_a_folder_of_weights_is_no_run_and_it_is_said_what_it_serves() -> None:
+    with pytest.raises(
+        FileNotFoundError, match=r"is no run: .*begin a training by --init-from.*module:build"
+    ):
+        Run(HERE / "bert_tiny")

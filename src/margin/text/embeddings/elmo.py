@@ -198,8 +198,12 @@ def both_directions(model: nn.Module, batch: Batch, generator: Generator) -> Flo
     whole = torch.cat((tokens, tokens[:, :1] * 0), 1)  # each text with the word after its last one
     end = torch.full_like(tokens[:, :1], tokens.shape[1]) if given is None else given[:, None]
     last = batch.targets.gather(1, (end - 1).clamp(min=0))
-    whole = whole.scatter(1, end, last)
-    future = core.before(whole, None if given is None else given + 1)[:, 1:]
-    logits = torch.stack((core(tokens, given), future))
-    wanted = torch.stack((batch.targets, tokens))
-    return F.cross_entropy(logits.movedim(-1, 1), wanted, reduction="none").mean(0)
+    ahead, back = core.both(whole.scatter(1, end, last), given)
+    return (_surprise(ahead, batch.targets) + _surprise(back, tokens)) / 2
+
+
+def _surprise(
+    logits: Float[Tensor, "batch time vocab"], words: Int[Tensor, "batch time"]
+) -> Float[Tensor, "batch time"]:
+    """The cross-entropy of each word, in nats."""
+    return F.cross_entropy(logits.flatten(0, 1), words.flatten(), reduction="none").view(words.shape)

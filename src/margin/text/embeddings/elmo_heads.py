@@ -31,15 +31,32 @@ class LanguageModel(nn.Module):
         self, tokens: Int[Tensor, "batch time"], lengths: Lengths | None = None
     ) -> Float[Tensor, "batch time vocab"]:
         """The logits of the word after each, given those up to it; 0 at padding."""
-        states = self.elmo.read(self.elmo.embedded(tokens), self.elmo.ahead)[-1]
-        return without_padding(self.head(self.elmo.dropout(states)), lengths)
+        return self._ahead(self.elmo.embedded(tokens), lengths)
 
     def before(
         self, tokens: Int[Tensor, "batch time"], lengths: Lengths | None = None
     ) -> Float[Tensor, "batch time vocab"]:
         """The logits of the word before each, given those from it on; 0 at padding."""
-        x = reversed_in_time(self.elmo.embedded(tokens), lengths)
-        states = reversed_in_time(self.elmo.read(x, self.elmo.back)[-1], lengths)
+        return self._back(self.elmo.embedded(tokens), lengths)
+
+    def both(
+        self, tokens: Int[Tensor, "batch more"], lengths: Lengths | None = None
+    ) -> tuple[Float[Tensor, "batch time vocab"], Float[Tensor, "batch time vocab"]]:
+        """Of texts of T + 1 words the logits of the last T by those before, of the first T by those behind.
+
+        Args:
+            tokens: The texts; each word is spelled out once for both directions.
+            lengths: T of each; None is one less than there are places.
+        """
+        x = self.elmo.embedded(tokens)
+        return self._ahead(x[:, :-1], lengths), self._back(x, None if lengths is None else lengths + 1)[:, 1:]
+
+    def _ahead(self, x: Float[Tensor, "batch time width"], lengths: Lengths | None) -> Tensor:
+        states = self.elmo.read(x, self.elmo.ahead)[-1]
+        return without_padding(self.head(self.elmo.dropout(states)), lengths)
+
+    def _back(self, x: Float[Tensor, "batch time width"], lengths: Lengths | None) -> Tensor:
+        states = reversed_in_time(self.elmo.read(reversed_in_time(x, lengths), self.elmo.back)[-1], lengths)
         return without_padding(self.head(self.elmo.dropout(states)), lengths)
 
     def initial(self, tokens: Int[Tensor, " batch *rest"]) -> State:

@@ -40,6 +40,7 @@ def word_map(axes: "Axes", finding: Finding) -> str:
     sized(axes, 0.35, 0.3, WIDE, TALL)
     axes.set(xticks=[], yticks=[])
     axes.grid(visible=False)
+    axes.margins(x=0.15)  # room for the words at the right
     at = len(groups)
     for k, (word, others) in enumerate(groups.items()):
         color = tuple(part / 255 for part in FILLS[k % len(FILLS)])

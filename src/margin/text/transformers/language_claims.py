@@ -105,7 +105,6 @@ def perplexity(subject: Subject) -> Finding:
         value=value,
         kind="estimate",
         stderr=stderr,
-        unit="tokens, and bits",
         range=(0.0, math.inf),
         printed=(below, above),
         premises=(independent_draws(subject),),
