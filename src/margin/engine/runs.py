@@ -94,13 +94,9 @@ class Run:
         self.path = Path(path)
         self.handed = model
         if not (self.path / "run.yaml").is_file():
-            other = (
-                "; the weights of another library begin a training by --init-from, and their own model is "
-                "audited by a function that builds it, module:build"
-            ) * (self.path / "config.json").is_file()
-            raise FileNotFoundError(
-                f"{self.path} is no run: it has no run.yaml, which margin train leaves{other}"
-            )
+            also = "; weights of another library begin a training by --init-from, an audit by module:build"
+            also *= (self.path / "config.json").is_file()
+            raise FileNotFoundError(f"{self.path} is no run: it has no run.yaml of margin train{also}")
         self._record: dict[str, Any] | None = None
         self.ending = ""  # why the training ends at this step, to be marked with its checkpoint
         self._history: History | None = None
@@ -245,9 +241,8 @@ class Run:
         """Add a row to the history; NaN is written as JSON's null."""
         clean = _clean(row)
         self.history.append(clean)
-        if world().rank != 0:
-            return
-        append_whole(self.path / "history.jsonl", f"{json.dumps(clean)}\n".encode())
+        if world().rank == 0:
+            append_whole(self.path / "history.jsonl", f"{json.dumps(clean)}\n".encode())
 
     # what a user sees
 
