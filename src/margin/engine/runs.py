@@ -239,8 +239,7 @@ class Run:
 
     def append(self, row: dict[str, Any]) -> None:
         """Add a row to the history; NaN is written as JSON's null."""
-        clean = _clean(row)
-        self.history.append(clean)
+        self.history.append(clean := _clean(row))
         if world().rank == 0:
             append_whole(self.path / "history.jsonl", f"{json.dumps(clean)}\n".encode())
 
