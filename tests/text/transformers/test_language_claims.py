@@ -53,6 +53,17 @@ def test_an_even_guess_has_the_perplexity_of_the_vocabulary() -> None:
     assert float(finding.value[3]) == pytest.approx(float(frequent), rel=1e-5)
 
 
+def test_bits_per_byte_weigh_each_text_in_bits_and_in_bytes() -> None:
+    subject = subject_of(Stated(torch.zeros(5)), ("a", "é", "c", "\n", "<unk>"))
+    (batch,) = subject.test
+    weight = torch.linspace(0.5, 3, len(batch.targets)).double()
+    finding = claims.perplexity(dataclasses.replace(subject, test=[batch._replace(weight=weight)]))
+    sizes = torch.tensor([1, 2, 1, 1, 5]).double()[batch.targets].mean(1)
+    per_byte = math.log2(5) * weight.sum() / (weight @ sizes)
+    assert float(finding.value[2]) == pytest.approx(float(per_byte), rel=1e-6)
+    assert float(per_byte) != pytest.approx(math.log2(5) / float(sizes.mean()), rel=1e-2)
+
+
 def test_bytes_are_of_characters_and_byte_pairs_alone() -> None:
     assert claims.bytes_of(("a", "é", "€")).tolist() == [1, 2, 3]
     assert claims.bytes_of(("a", "Ġthe", "Ã©")).tolist() == [1, 4, 2]
