@@ -131,3 +131,10 @@ def test_characters_are_no_words_and_it_is_said_how_to_read_some() -> None:
     with pytest.raises(ValueError, match=r"got 4 characters; set --data\.level words"):
         ELMo(("<unk>", "a", "b", "\n"))
     assert ELMo(("<unk>", "a", "be")).spelling.shape == (3, 7)
+
+
+def test_a_language_model_begins_with_the_frequencies_of_ranked_words() -> None:
+    """Those of Zipf and Mandelbrot: with even ones both LSTMs saturate to state them, and read nothing."""
+    head = LanguageModel(ELMo(WORDS, width=8), 6).head
+    p = head.bias.detach().softmax(0)
+    torch.testing.assert_close(p / p[0], 2.7 / (torch.arange(6) + 2.7))

@@ -9,16 +9,22 @@ from margin.nn.decoding import State, drawn, sampled
 from margin.nn.recurrence import Lengths, mean, reversed_in_time, without_padding
 from margin.text.embeddings.elmo import ELMo, Mix
 
+SHIFT = 2.7
+"""Of the law p ~ 1 / (rank + shift) of the frequencies of words (Zipf; Mandelbrot 1953)."""
+
 
 class LanguageModel(nn.Module):
     """ELMo as a language model: the next word by the forward states, the word before by the backward ones.
 
+    The bias of the output begins with the law of Zipf and Mandelbrot, for words come in the order of their
+    frequency.
+
     Args:
         elmo: The body.
-        vocab_size: V, words of the vocabulary.
+        vocab_size: V, words of the vocabulary, the most frequent first.
 
     Reference:
-        Peters et al. 2018, Section 3.1.
+        Peters et al. 2018, Section 3.1 (the bias apart).
     """
 
     def __init__(self, elmo: ELMo, vocab_size: int) -> None:
@@ -26,6 +32,8 @@ class LanguageModel(nn.Module):
         self.elmo = elmo
         self.vocab_size = vocab_size
         self.head = nn.Linear(elmo.width, vocab_size)
+        with torch.no_grad():  # else both LSTMs saturate to say how frequent words are, and read nothing
+            self.head.bias.copy_(-(torch.arange(vocab_size) + SHIFT).log())
 
     def forward(
         self, tokens: Int[Tensor, "batch time"], lengths: Lengths | None = None
