@@ -60,6 +60,9 @@ def each(members: nn.ModuleList, x: Tensor, *, own: bool = False) -> Tensor:
     template: nn.Module = members[0]
     held = [_tensors(member) for member in members]
     stacked = {name: torch.stack([tensors[name] for tensors in held]) for name in held[0]}
+    for tensor in stacked.values():
+        if tensor.requires_grad:  # laid out once, and not for each member
+            tensor.register_hook(Tensor.contiguous)
 
     def one(tensors: dict[str, Tensor], inputs: Tensor) -> Any:
         return functional_call(template, tensors, (inputs,))

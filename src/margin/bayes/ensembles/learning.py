@@ -5,6 +5,7 @@ by its own likelihood, members of an ensemble or dropout masks.
 """
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -72,9 +73,10 @@ def side_by_side(objective: Objective, descend: GradientUpdate) -> Step:
 
     The objective sees the batch once for each member: what it draws (a mix, an attack) is each one's own.
     """
+    apart = lru_cache(1)(Apart)  # of the model that is trained, not of each step
 
     def own(model: nn.Module, batch: Batch, generator: torch.Generator) -> Tensor:
-        return objective(Apart(model), batch, generator)
+        return objective(apart(model), batch, generator)
 
     inner = descent(own, descend)
 
