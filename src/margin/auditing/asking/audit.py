@@ -112,9 +112,9 @@ def audit(
     named = claims_named([claims] if isinstance(claims, str) else claims)
     required = [requirement.claim for requirement in requirements]
     chosen = [claim for claim in catalog.claims().values() if claim in named or claim in required]
-    compared = partial(replace, compared=selected_on_test)
     put = partial(
-        ask,
+        _put,
+        compared=selected_on_test,
         claims=chosen,
         progress=progress,
         requirements=requirements,
@@ -128,19 +128,19 @@ def audit(
         if model is not None or data is not None or ood is not None:
             raise ValueError("predictions stand in place of a model and data: leave out both, and ood")
         numbers = subject_of_predictions(predictions, targets, task=task, class_names=tuple(class_names))
-        return put(compared(numbers), title="predictions")
+        return put(numbers, title="predictions")
     if isinstance(model, Estimator):
         if task or reference is not None:
             raise ValueError(
                 "an estimator knows its task and has no reference model: leave out task and reference"
             )
         asked = subject_of_estimator(model, data, train=train, domain=domain)
-        return put(compared(_beside(asked, ood)), title=type(model).__name__)
+        return put(_beside(asked, ood), title=type(model).__name__)
     if is_estimator(model) and not isinstance(model, Run | Subject):
         if task or reference is not None or output is not None:
             raise ValueError("an estimator knows its task and its outputs: leave out task, reference, output")
         asked = subject_of_predictor(model, data, train=train, domain=domain, class_names=class_names)
-        return put(compared(_beside(asked, ood)), title=type(model).__name__)
+        return put(_beside(asked, ood), title=type(model).__name__)
     _check_kind(model)
     if isinstance(model, str | Path):
         model = Run(model)
@@ -165,10 +165,10 @@ def audit(
         if isinstance(reference, nn.Module):
             raise ValueError("reference must be a run where the model is one: got a module")
         subject = subject_of_run(model, data, None if reference is None else Run(_path(reference)))
-        subject = compared(_beside(subject, ood, model))
+        subject = _beside(subject, ood, model)
         return put(subject, title=title, facts=facts, history=subject.history)
     if isinstance(model, Subject):
-        return put(_beside(model, ood) if selected_on_test is None else compared(_beside(model, ood)))
+        return put(_beside(model, ood))
     if data is None:
         raise ValueError("a module is audited on held-out data: give them as (x, y)")
     if not (reference is None or isinstance(reference, nn.Module)):
@@ -187,8 +187,12 @@ def audit(
         seconds=60 * minutes * TRYING,
     )
     second, subject = _second(model, reference), _beside(subject, ood)
-    second = None if second is None else alike(subject.model, second)
-    return put(compared(subject, reference_model=second))
+    return put(replace(subject, reference_model=None if second is None else alike(subject.model, second)))
+
+
+def _put(subject: Subject, *, compared: int | None, **asking: Any) -> Audit:
+    """The claims put to a subject, whose held-out examples compared so many models by the user's word."""
+    return ask(subject if compared is None else replace(subject, compared=compared), **asking)
 
 
 def _beside(subject: Subject, ood: Any, run: Run | None = None) -> Subject:

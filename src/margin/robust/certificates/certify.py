@@ -124,7 +124,7 @@ def certified(
             elif kind == 4:
                 at = _by_constants(model, ball, labels, classes, at)
             elif kind == 5:
-                at = _nearest_to_proof(model, ball, labels, classes, at, units)[:ascents]
+                at = _nearest_to_proof(model, ball, labels, classes, at, units, ascents)
                 ascents -= len(at)
                 at = _by_ascents(model, ball, labels, classes, at, units)
             elif kind:
@@ -198,15 +198,16 @@ def _by_crown(
     return torch.cat(found)
 
 
+# Seven parameters: those of the bound, and how many are wanted.
 def _nearest_to_proof(
-    model: nn.Module, ball: Ball, labels: Labels, classes: Classes, at: Tensor, units: int
+    model: nn.Module, ball: Ball, labels: Labels, classes: Classes, at: Tensor, units: int, most: int
 ) -> Int[Tensor, " examples"]:
-    """The examples at the positions, the one whose tightened bound lacks least first."""
-    if len(at) < 2:
-        return at
+    """Of the examples at the positions at most so many, those whose tightened bounds lack least."""
+    if not most or len(at) <= most:
+        return at[:most]
     below = crown_margins(model, ball.rows(at), labels[at], classes, units=units, columns=COLUMNS)
     least = below.scatter(1, labels[at, None], torch.inf).amin(1).nan_to_num(-torch.inf)
-    return at[least.argsort(descending=True)]
+    return at[least.argsort(descending=True)[:most]]
 
 
 def _by_ascents(

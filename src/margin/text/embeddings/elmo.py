@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
+from margin.core.tasks import term_loss
 from margin.core.types import Batch
 from margin.data.formats.text.tokenizers import SPECIAL
 from margin.nn.preprocessed import core_of
@@ -199,11 +200,4 @@ def both_directions(model: nn.Module, batch: Batch, generator: Generator) -> Flo
     end = torch.full_like(tokens[:, :1], tokens.shape[1]) if given is None else given[:, None]
     last = batch.targets.gather(1, (end - 1).clamp(min=0))
     ahead, back = core.both(whole.scatter(1, end, last), given)
-    return (_surprise(ahead, batch.targets) + _surprise(back, tokens)) / 2
-
-
-def _surprise(
-    logits: Float[Tensor, "batch time vocab"], words: Int[Tensor, "batch time"]
-) -> Float[Tensor, "batch time"]:
-    """The cross-entropy of each word, in nats."""
-    return F.cross_entropy(logits.flatten(0, 1), words.flatten(), reduction="none").view(words.shape)
+    return (term_loss(ahead, batch.targets) + term_loss(back, tokens)) / 2

@@ -183,11 +183,12 @@ def few_inputs(subject: Subject) -> tuple[Tensor, ...]:
     return tuple(x[:FEW] for x in inputs) if subject.independent else inputs
 
 
-def chain_in(subject: Subject) -> tuple[Stage, ...]:
+def chain_in(subject: Subject, model: nn.Module | None = None) -> tuple[Stage, ...]:
     """The chain that a subject's model is, followed once for all questions about it.
 
     Args:
         subject: One with held-out examples.
+        model: Another that is asked of the same inputs, each time anew, as an initial one; None is its own.
 
     Raises:
         NotAChainError: As :func:`chain_of`.
@@ -199,6 +200,8 @@ def chain_in(subject: Subject) -> tuple[Stage, ...]:
         except NotAChainError as error:
             return str(error)  # the error itself would hold on to what the layers gave
 
+    if model is not None and model is not subject.model:
+        return chain_of(model, few_inputs(subject))
     found = kept(subject, "chain", followed, lambda _: 0)
     if isinstance(found, str):
         raise NotAChainError(found)

@@ -25,7 +25,7 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.evaluation import eval_mode
 from margin.engine.loop import risk
-from margin.theory.signal.chain import Call, NotAChainError, Stage, chain_in, chain_of, few_inputs, watched
+from margin.theory.signal.chain import Call, NotAChainError, Stage, chain_in, watched
 from margin.theory.signal.propagation import Signal, looked_at, signal
 from margin.theory.signal.symmetry import POINTWISE
 
@@ -415,7 +415,7 @@ def _measured(
     """The layers of a chain, the signal at each, the mean square of what the first takes, the runs of it."""
     if examples < 1:
         raise ValueError(f"examples must be at least 1: got {examples}")
-    stages = chain_in(subject) if model is subject.model else chain_of(model, few_inputs(subject))
+    stages = chain_in(subject, model)
     few = looked_at(subject, subject.at_most(examples) or examples)
     taken: list[Tensor] = []
 

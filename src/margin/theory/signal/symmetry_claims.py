@@ -14,7 +14,7 @@ from margin.core.tasks import CLASSES
 from margin.core.types import Batch
 from margin.engine.evaluation import copied, eval_mode
 from margin.engine.loop import risk
-from margin.theory.signal.chain import NotAChainError, Stage, chain_in, chain_of, few_inputs
+from margin.theory.signal.chain import NotAChainError, Stage, chain_in, few_inputs
 from margin.theory.signal.propagation import looked_at
 from margin.theory.signal.symmetry import matching, permute_hidden, permuted, slots
 
@@ -51,8 +51,7 @@ def has_alike_reference(subject: Subject) -> bool:
 
 
 def _hidden(model: nn.Module, subject: Subject) -> tuple[Stage, ...]:
-    own = model is subject.model
-    stages = chain_in(subject) if own else chain_of(model, few_inputs(subject))
+    stages = chain_in(subject, model)
     if len(stages) < 2:
         raise NotAChainError("a network of one affine layer has no hidden unit")
     for layer in range(len(stages) - 1):

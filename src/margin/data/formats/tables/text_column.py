@@ -74,8 +74,7 @@ def text_column(
         return "", ()
     filled = cells.filter((cells.str.strip_chars() != "") & cells.str.contains(r"\pL.*\s.*\pL"))
     words = float(np.median(filled.str.count_matches(r"\S+").to_numpy())) if len(filled) else 0.0
-    least, most = sorted((MOST_CATEGORIES, len(filled) / 2))
-    many = least if words >= SENTENCE else most
+    many = (min if words >= SENTENCE else max)(MOST_CATEGORIES, len(filled) / 2)
     if 2 * len(filled) <= len(cells) or filled.n_unique() <= many:
         return "", ()
     return used[0], (
